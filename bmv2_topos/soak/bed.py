@@ -69,7 +69,7 @@ class SwitchPool:
         self._free.append((switch, pipeline))
 
     def next_clock_us(self, low: int) -> int:
-        """Return a clock time, in µs, that is later than any earlier one and whose low 32 bits are `low`."""
+        """Return a clock time, in µs, later than all times returned before; its low 32 bits are `low`."""
         self._rounds += 2
         return self._rounds << 32 | low
 

@@ -79,7 +79,7 @@ class CollectivePlan:
     average: bool = False
     in_place: bool = False
     large: bool = False
-    """True for values so large that sums overflow, or that do not fit a fixed scale."""
+    """True if the values are so large that their sums overflow, or that they do not fit a fixed scale."""
     nonfinite: bool = False
     """True if some values are infinite or NaN."""
     priority: int = 0

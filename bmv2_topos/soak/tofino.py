@@ -69,7 +69,10 @@ def _job(job: JobPlan, *, shared: bool) -> JobPlan:
 
 
 def _aligned(region: Region) -> Region:
-    """Return a similar region, whose size is a power of two and whose offset is a multiple of its size."""
+    """Return a region of similar size and offset.
+
+    The returned size is a power of two, and the returned offset is a multiple of this size.
+    """
     size = 1 << max(region.size, 1).bit_length() - 1
     offset = min(region.offset, SHARED_SLOTS - size)
     return Region(offset - offset % size, size)

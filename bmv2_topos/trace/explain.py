@@ -15,7 +15,7 @@ from bmv2_topos.trace.slots import tenures
 from hostlib import wire
 
 SIGNIFICANT: Final = 0.1
-"""Least share of an iteration's time for a cause to be reported."""
+"""Minimum fraction of an iteration's time that a reported cause has."""
 PROMPT_NS: Final = 20_000
 """Longest time for an answer of a fallback server that does not count as slow."""
 
@@ -350,7 +350,7 @@ class _Job:
         return None if time < 0 else (rank, time)
 
     def _before(self, sums: Sequence[Sum], now: Sum) -> Sum | None:
-        """Return the last sum of `now`'s rank that ended while `now`'s tensor was ready but had not begun.
+        """Return the last sum of `now`'s rank that ended while the tensor of `now` was ready and waiting.
 
         Return None if the tensor did not wait.
         """

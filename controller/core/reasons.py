@@ -88,7 +88,10 @@ class Log:
         return list(zip(self._numbers[begin:], self.entries[begin:], strict=True))
 
     def keep(self, jobs: Container[str], most: int) -> None:
-        """Forget entries that name jobs, but none of `jobs`; of the other entries keep the latest `most`."""
+        """Forget the entries that name jobs, but name none of `jobs`.
+
+        Of all other entries, including those that name no job, keep the latest `most`.
+        """
         kept = [
             (number, entry)
             for number, entry in zip(self._numbers, self.entries, strict=True)

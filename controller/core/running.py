@@ -20,8 +20,8 @@ from controller.policies.scheduling.policy import Group, JobState, SpeedModel
 def with_room(groups: Sequence[Group], sharing: int) -> tuple[list[Group], list[JobState]]:
     """Remove jobs from groups until no GPU has more than `sharing` jobs.
 
-    Jobs that do not run yet are removed first. Returns the remaining groups, of which those without removed
-    jobs are unchanged, and the removed jobs.
+    Jobs that do not run yet are removed first. Returns the remaining groups and the removed jobs. A
+    group that has lost no job is returned unchanged.
     """
     jobs_on: dict[int, int] = {}
     kept: dict[int, Group] = {}

@@ -40,7 +40,7 @@ class Branch:
     `members` are its workers, with their ranks in the whole job; `lay_out` chooses their bits. `links`
     lead to the switches below. `region` has the slots in which a shared job's packets are summed, by default
     all. A `transit` switch has no memory for the job: its children count as children of the switch above.
-    `mac` and `ip` are the destination addresses of packets for this switch, which it does not check.
+    `mac` and `ip` are the destination addresses of packets for this switch; the switch does not check them.
     """
 
     name: str

@@ -312,12 +312,12 @@ class Admission:
 
     @property
     def full_bitmap(self) -> int:
-        """All contributors' bits."""
+        """Bitmap with the bits of all contributions that make up a sum."""
         return (1 << self.fan_in) - 1
 
     @property
     def root(self) -> bool:
-        """True if sums are complete here."""
+        """True if this switch is the root of the job's tree, where sums become complete."""
         return self.node == 0 and not self.transit
 
 

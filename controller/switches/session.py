@@ -100,7 +100,7 @@ class SwitchSession:
         self._kept = ExitStack()
         """The turn of `keep_turn`."""
         self._restarts: dict[int, int] = {}
-        """By a job's generation: number of the switch's restarts observed when the job was admitted."""
+        """By a job's generation: number of restarts of the switch observed before the job was admitted."""
 
     def close(self) -> None:
         """Close the connection; jobs stay admitted."""
@@ -142,7 +142,7 @@ class SwitchSession:
 
     @property
     def undisturbed(self) -> bool:
-        """Whether no other controller can have written since this controller's last `turn`; False if unknown.
+        """True if no other controller can have written since this controller's last `turn`; else False.
 
         Valid only within `turn`.
         """
@@ -233,7 +233,7 @@ class SwitchSession:
             similar: whether another program may stay if it serves the same jobs (`SwitchInfo.covers`).
 
         Raises OtherProgram if the switch runs another program that may not be replaced, and ProgramMismatch
-        if it runs another program that serves jobs. Nothing is changed then.
+        if jobs are admitted to the other program. Nothing is changed then.
         """
 
         def refuse(running: ProgramInfo, entries: int) -> None:
@@ -370,7 +370,7 @@ class SwitchSession:
         return [*self._parsed(self._target.read([names.JOB])).jobs.values()]
 
     def choose_identity(self, present: Iterable[Admission]) -> Identity:
-        """Choose a job id that none of the present jobs has, and a generation later than the last chosen."""
+        """Choose a job id that no present job has, and a generation higher than the last one chosen."""
         found = choose_identity(present, clock=self._clock, rng=self._rng, last=self._last_generation)
         self._last_generation = found.generation
         return found
@@ -574,7 +574,7 @@ class SwitchSession:
                 raise
 
     def _reset_counters(self, rows: Sequence[int]) -> None:
-        """Set jobs' counters to zero; if the switch cannot do it, record their values to subtract them."""
+        """Set jobs' counters to zero; if the switch refuses, record the counts, to subtract them later."""
         for row in rows:
             self._baselines.pop(row, None)
         zeros = [CounterCell(names.OUTCOMES, row * COLUMNS + at) for row in rows for at in OUTCOMES.values()]

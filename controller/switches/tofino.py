@@ -81,7 +81,7 @@ class TofinoTarget:
 
     @property
     def undisturbed(self) -> bool:
-        """Whether no other controller can have written since this controller's last `turn`; False if unknown.
+        """True if no other controller can have written since this controller's last `turn`; else False.
 
         Valid only within `turn`.
         """

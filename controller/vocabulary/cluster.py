@@ -19,7 +19,8 @@ MOST_GPUS = 1_000_000
 class Cluster:
     """Servers with GPUs. GPUs are numbered consecutively: server 0 has GPUs 0 to ``servers[0].gpus - 1``.
 
-    `topology` is the servers' network; None: no network is considered. Raises BadSpec.
+    `topology` is the servers' network; None: no network is considered. Raises BadSpec without servers, for a
+    server without GPUs, and if only some of the servers have a rack or a virtual cluster.
 
     >>> Cluster.uniform(servers=2, gpus=4).node_of[5]
     1
@@ -50,9 +51,9 @@ class Cluster:
 
         Args:
             servers: Number of servers.
-            gpus: GPUs of each.
-            cpus: CPUs of each.
-            memory_gb: Memory of each, in GB.
+            gpus: Number of GPUs of each server.
+            cpus: Number of CPU cores of each server.
+            memory_gb: Memory of each server, in GB.
 
         Raises BadSpec.
         """
@@ -99,7 +100,7 @@ class Cluster:
 
     @cached_property
     def virtual(self) -> tuple[str, ...]:
-        """The names of its virtual clusters, in order of their first servers; empty if it has none."""
+        """The names of the virtual clusters of the servers, in order of their first servers; empty: none."""
         return tuple(dict.fromkeys(server.vc for server in self.servers if server.vc))
 
     def part(self, vc: str) -> Cluster:

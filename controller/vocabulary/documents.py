@@ -294,7 +294,7 @@ def encoding_of(path: Path) -> str:
 
 
 def parse(text: str, path: str) -> Document:
-    """Parse a text in the format of `path`'s suffix, YAML if it is unknown. Raises BadSpec."""
+    """Parse a text in the format of `path`'s suffix, or in YAML if the suffix is unknown. Raises BadSpec."""
     reader = {".toml": _toml, ".json": _json}.get(Path(path).suffix, _yaml)
     try:
         data, lines = reader(text, path)

@@ -61,7 +61,7 @@ class Region:
 class Tree:
     """The switches of a job: a root, the parent of each other switch, and the switches that sum.
 
-    Raises BadSpec.
+    Raises BadSpec if the root has a parent, or if a switch's parents do not lead to the root.
     """
 
     root: str
@@ -123,8 +123,8 @@ class Job:
         command: Program and arguments of every worker.
         arrival_s: When it is submitted, from the start of the run.
         deadline_s: Deadline, counted from its arrival; None: best effort.
-        on_late: Whether it ends or goes on if it can no longer meet its deadline even alone.
-        iterations: Iterations to do, or left.
+        on_late: Whether the job is ended or goes on once it could not meet its deadline even if it ran alone.
+        iterations: Iterations to do; for a job that has already run, the iterations left.
         duration_s: How long it runs alone on its GPUs; None: as long as `iterations` take.
         layers_bytes: Bytes of the gradient of each layer, front layer first.
         model: Name of the model, by which profiles and speed models look it up; "": unknown.

@@ -215,7 +215,7 @@ class Server:
 
     @property
     def serves_beside_workers(self) -> bool:
-        """Whether a fallback server and workers share its port at the switch."""
+        """True if a fallback server and workers run on this machine, and share its port at the switch."""
         return self.role == "worker" and self.fallback_port > 0
 
 
@@ -359,14 +359,14 @@ class Topology:
     def parents(self) -> Mapping[str, str | None]:
         """The tree of shortest paths to the root: for each node the next node on its path, for the root None.
 
-        Between equally short paths the earlier link decides.
+        Of equally short paths, the path over the link that is earlier in `links` is used.
         """
         return {self.root: None, **self._up(self.root)}
 
     def towards(self, root: str) -> Mapping[str, str]:
         """Return, for every other switch, the next switch on a shortest path to `root`.
 
-        Between equally short paths the earlier link decides.
+        Of equally short paths, the path over the link that is earlier in `links` is used.
         """
         if root not in self._towards:
             up = self._up(root)
@@ -381,7 +381,7 @@ class Topology:
         return tuple(found)
 
     def hops(self, source: str) -> tuple[int, ...]:
-        """Return the number of links from a node to each switch, in the order of `switches`."""
+        """Return the distance, in links, from a node to each switch, in the order of `switches`."""
         if source not in self._hops:
             known = self.distances({source: 0})
             self._hops[source] = tuple(known[each.name] for each in self.switches)
@@ -390,8 +390,8 @@ class Topology:
     def distances(self, starts: Mapping[str, int]) -> dict[str, int]:
         """Return the smallest distance of each switch from the nodes in `starts`, in links.
 
-        `starts` maps each node to start from to a distance that is added, in ascending order of these
-        distances.
+        `starts` maps each start node to a number of links that is added to the distances from this node. The
+        items of `starts` must be in ascending order of these numbers.
         """
         found, waiting = dict(starts), deque(starts)
         while waiting:
@@ -404,7 +404,7 @@ class Topology:
         return found
 
     def _up(self, root: str) -> dict[str, str]:
-        """Return, for every other node, the next node on its path to `root`, nearest nodes first."""
+        """Return, for every other node, the next node on its path to `root`; nodes near `root` first."""
         found: dict[str, str] = {}
         waiting = deque([root])
         while waiting:
@@ -487,7 +487,7 @@ class Topology:
 
 
 def place(topology: Topology, sizes: Sequence[int]) -> list[tuple[str, ...]]:
-    """Return the hosts of each job's ranks; `sizes` are numbers of workers, and a host has one worker.
+    """Return the hosts of each job's ranks, one rank on each host; `sizes` has each job's number of ranks.
 
     A job is spread over the racks evenly, and ranks of one rack are consecutive.
 

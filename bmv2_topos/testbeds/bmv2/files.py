@@ -160,7 +160,10 @@ def _unread(pipe: int) -> int:
 
 
 def _asleep(pid: int) -> dict[str, tuple[str, str]] | None:
-    """Return the context switches of each thread of a process, or None if a thread is not asleep."""
+    """Return how often each thread of a process was switched, by thread id; None if a thread is not asleep.
+
+    The values are two counts of context switches: voluntary ones, and all others.
+    """
     switches = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:

@@ -99,7 +99,7 @@ class P4RuntimePlane:
         raise PipelineError(f"{name}[{index}]: BMv2 has no registers over P4Runtime")
 
     def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
-        """Return the rates of a meter cell; None if it has none."""
+        """Return the rates of a meter cell; None if the cell has no rates."""
         with _told():
             (found,) = self._client.read([p4.Entity(meter_entry=self._meter(name, index))])
         config = found.meter_entry.config

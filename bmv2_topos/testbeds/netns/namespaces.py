@@ -65,7 +65,7 @@ def lacks_netem() -> str:
 
 
 def existing(prefix: str) -> list[str]:
-    """Return the namespaces whose names begin with this prefix."""
+    """Return the names of the namespaces that begin with this prefix."""
     with contextlib.suppress(FileNotFoundError):
         return sorted(path.name for path in FOLDER.iterdir() if path.name.startswith(prefix))
     return []

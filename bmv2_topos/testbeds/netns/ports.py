@@ -19,7 +19,7 @@ _UP = 0x1 | 0x40
 
 
 class InterfaceWatch:
-    """Polls the interfaces of switches, over one socket in the namespace of each."""
+    """Polls the interfaces of switches, over one socket in each switch's namespace."""
 
     def __init__(self, state: State) -> None:
         self._state = state

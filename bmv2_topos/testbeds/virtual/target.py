@@ -57,7 +57,7 @@ class PipelineTarget:
         self._metadata: dict[tuple[str, tuple[ir.Pattern, ...]], bytes] = {}
         self._taken = False
         self.undisturbed = sole
-        """Whether only this controller has written to the switch since its previous turn."""
+        """True if only this controller has written to the switch since this controller's previous turn."""
         self._sole = sole
 
     @property
