@@ -181,7 +181,7 @@ def end_us(event: TimedFault) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SoakSchedule:
-    """The jobs, links and events drawn from one seed, on its bed."""
+    """The jobs, links and events drawn from one seed, for the bed of this seed."""
 
     seed: int
     bed: SoakBed

@@ -1,4 +1,4 @@
-"""Schedules for the programs for Tofino, without features that they lack (docs/reference/tofino.md)."""
+"""Schedules for programs for Tofino, without features that these programs lack (docs/reference/tofino.md)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TRIES = 20
 def draw_racks(draw: random.Random, parents: Mapping[str, str | None], ranks: int) -> Sequence[str]:
     """Return a switch for each of 2 or more ranks, so that no switch has just one child in the job's tree.
 
-    `parents` maps every switch to the switch above it; None: it is the root.
+    `parents` maps every switch to the switch above it, and the root to None.
     """
     for _ in range(_TRIES):
         racks = draw.choices(list(parents), k=ranks)

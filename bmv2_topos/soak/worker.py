@@ -73,7 +73,7 @@ class WorkerStation:
 
     @property
     def window(self) -> Window | None:
-        """The worker's window; None while it is not running."""
+        """The worker's window; None while the worker is not running."""
         return None if self._driver is None else self._driver.window
 
     @property

@@ -36,7 +36,7 @@ USUAL: Final = (Cause.COMPUTE, Cause.NETWORK)
 """Causes of time in every iteration, also if nothing goes wrong."""
 
 End = tuple[str, int | None]
-"""Place where a host's packets are captured: the host (its name, None), or the switch and the port to it."""
+"""Place where a host's packets are captured: (host, None), or a switch and its port to the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class TracedJob:
     server: End | None = None
     server_port: End | None = None
     """Switch port to the fallback server. The time that a packet waits in the queue of this port counts as a
-    part of its detour through the server."""
+    part of the packet's detour through the server."""
     start_ns: int = 0
 
 
@@ -264,7 +264,7 @@ class _Job:
     sent: dict[_Key, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     """Time of each rank's first transmission, by packet and rank."""
     results: list[list[tuple[int, _Key]]] = field(default_factory=list)
-    """For each rank: times of the first result of each packet, in order."""
+    """For each rank: the time of the first result of each packet, with the packet; in order of time."""
     free: dict[int, int] = field(default_factory=dict)
     """Time at which each rank had all sums of the previous iteration, and could continue computing."""
 
@@ -341,7 +341,7 @@ class _Job:
         return results[last]
 
     def _last_sender(self, key: _Key, got: int) -> tuple[int, int] | None:
-        """Return the rank that sent its contribution last before the result arrived, and the time.
+        """Return the last rank to send its contribution before the result arrived, and the time of sending.
 
         `got` is the time at which the result arrived.
         """

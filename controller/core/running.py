@@ -40,7 +40,7 @@ def with_room(groups: Sequence[Group], sharing: int) -> tuple[list[Group], list[
 
 
 def only(group: Group, jobs: Collection[JobState]) -> Group:
-    """Return the group reduced to its members in `jobs`."""
+    """Return the group with only the members that are in `jobs`."""
     kept = [at for at, job in enumerate(group.jobs) if job in jobs]
     return Group(
         tuple(group.jobs[at] for at in kept),

@@ -206,7 +206,7 @@ class P4RuntimeClient:
         self._last_id: int | None = None
         self._ids_grow = False
         self.restarts = 0
-        """Number of restarts of the switch that were observed: after a restart it has forgotten all election
+        """Number of restarts of the switch that were observed: at a restart the switch forgets all election
         ids."""
         self.undisturbed = False
         """True if no other controller was primary between this client's last two `mastership` blocks."""

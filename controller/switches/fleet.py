@@ -205,8 +205,8 @@ class Fleet:
     def remove(self, admission: TreeAdmission) -> None:
         """Remove a job from all its switches, children first; if this fails, call it again later.
 
-        After all switches have been tried, raises the error of the uppermost one that failed; NoSuchJob only
-        if no switch has the job any more.
+        After all switches have been tried, raises the error of the uppermost switch that failed; NoSuchJob
+        only if no switch has the job any more.
         """
         gone: list[NoSuchJob] = []
         failed: list[ControllerError] = []
@@ -237,7 +237,7 @@ class Fleet:
                 self.controllers[name].renew(on_switch, registration)
 
     def check(self, admission: TreeAdmission) -> None:
-        """Check that all switches of a job still have it. Raises the errors of `SwitchSession.check`."""
+        """Check that all switches of a job still have the job. Raises the errors of `SwitchSession.check`."""
         for name, on_switch in admission.switches.items():
             with switch_in_errors(name):
                 self.controllers[name].check(on_switch)

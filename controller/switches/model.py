@@ -217,7 +217,7 @@ class Part:
 
     @property
     def fan_in(self) -> int:
-        """Number of contributions that complete the sum; for a transit switch, the node above's `fan_in`."""
+        """Number of contributions that complete the sum; for a transit switch, that of the node above."""
         if self.place.transit and self.place.parent is not None:
             return self.place.parent.fan_in
         return sum(m.bitmap.bit_count() for m in self.members)
@@ -356,7 +356,7 @@ class SwitchInfo:
         return self.mode == "shared"
 
     def covers(self, other: SwitchInfo) -> bool:
-        """Return whether jobs that are made for another program can run on this one unchanged."""
+        """Return True if jobs that are made for the program `other` can run on this program unchanged."""
         alike = (self.mode, self.salted, self.lanes) == (other.mode, other.salted, other.lanes)
         return alike and self.lacks.keys() <= other.lacks.keys()
 

@@ -217,7 +217,7 @@ def _depth(action: Action) -> tuple[int, bool]:
 def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
     """Yield the admissions of each job to all switches that lack the job.
 
-    A job that has to wait at one switch is admitted to none.
+    A job that has to wait at one switch is admitted to no switch.
     """
     missing: dict[tuple[int, int], list[_Switch]] = {}
     for switch in switches:

@@ -213,8 +213,9 @@ class SwitchSession:
     def _is_left(self, owner: Owner) -> bool:
         """Return whether an owner is gone, so that its mark no longer counts.
 
-        Another process of our own owner is gone unless it is known to run. Another owner is gone if its
-        process is known to have ended, and every job on the switch has a lease.
+        If `owner` is another process of our own owner, it counts as gone unless the process is known to run.
+        Any other owner counts as gone if its process is known to have ended, and every job on the switch has
+        a lease.
         """
         assert self.owner is not None
         if owner.id == self.owner.id:
@@ -315,7 +316,7 @@ class SwitchSession:
         return self._program
 
     def info(self) -> SwitchInfo:
-        """Return the loaded program's capacity. Raises ProgramMismatch if it is not one for aggregation."""
+        """Return the loaded program's capacity. Raises ProgramMismatch if the program cannot aggregate."""
         if self._info is None:
             self._info = capabilities(self.program, self._title)
         return self._info
@@ -335,7 +336,7 @@ class SwitchSession:
     def check(self, admission: Admission) -> None:
         """Check that a job is still there; reads one row.
 
-        Raises SwitchRestarted if the switch has lost it in a restart; NoSuchJob; SwitchError.
+        Raises SwitchRestarted if the switch has lost the job in a restart; NoSuchJob; SwitchError.
         """
         unknown = f"the switch at {self.address} no longer knows job {admission.job}: it was restarted"
         try:
@@ -363,8 +364,8 @@ class SwitchSession:
     def watch_leases(self) -> list[Admission]:
         """Look at the leases of all jobs; return the jobs.
 
-        The jobs have only the properties that are in the job table. A lease can expire only while it is
-        watched: call this repeatedly. Raises SwitchError.
+        The returned jobs have only the properties that are in the job table. A lease can expire only while it
+        is watched: call this repeatedly. Raises SwitchError.
         """
         self.info()
         return [*self._parsed(self._target.read([names.JOB])).jobs.values()]
@@ -376,7 +377,7 @@ class SwitchSession:
         return found
 
     def has_moved(self, moving: Admission) -> bool:
-        """Read whether a job's move to other slots is over, so that no packet needs its previous slots."""
+        """Read whether a job's move to other slots is over, so that no packet needs the previous slots."""
         return moving.change is None or self._settled(moving) != moving.change.number & _SETTLED_MASK
 
     def counters(self, job: int) -> dict[str, int]:
@@ -467,7 +468,7 @@ class SwitchSession:
                     self._write("MODIFY", [entry])
 
     def update_entries(self, entries: Iterable[TableEntry], *, without: Iterable[TableEntry] = ()) -> int:
-        """Write the entries that the switch lacks or has with other content; return how many were written.
+        """Write the entries that the switch lacks or has with other content; return the number written.
 
         Other entries of these tables stay, but entries with the match of an entry in `without` are deleted.
         Raises SwitchError.

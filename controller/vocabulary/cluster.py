@@ -29,7 +29,7 @@ class Cluster:
     servers: tuple[Server, ...]
     topology: Topology | None = None
     unavailable: frozenset[int] = frozenset()
-    """GPUs that are unavailable because their servers are down; they keep their numbers."""
+    """GPUs that are unavailable because their servers are down; these GPUs keep their numbers."""
 
     def __post_init__(self) -> None:
         if not self.servers:

@@ -512,7 +512,7 @@ def unused(document: Document, command: str) -> list[str]:
 
 
 def unusual(document: Document) -> list[str]:
-    """Return a sentence for each value that seems to be in another unit than its key's, each once."""
+    """Return a sentence for each value that seems to be in a wrong unit; equal sentences only once."""
     found: dict[str, None] = {}
     for kind, table in _tables(document):
         for key, (least, most, unit) in schema.UNUSUAL.items():

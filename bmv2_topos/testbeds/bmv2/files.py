@@ -34,7 +34,8 @@ class ToolFailed(Exception):
 class FileSwitch:
     """A switch process whose ports are files; it runs from `start` to `stop`.
 
-    The switch merges its inputs by time stamp: it reads a packet once every other open input has a later one.
+    The switch merges its inputs by time stamp: it reads a packet once every other open input has a packet
+    with a later time stamp.
     """
 
     def __init__(self, folder: Path, *, ports: Sequence[int], inputs: Sequence[int]) -> None:

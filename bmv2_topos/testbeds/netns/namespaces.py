@@ -72,7 +72,7 @@ def existing(prefix: str) -> list[str]:
 
 
 def inside(namespace: str, call: Callable[[], T]) -> T:
-    """Run `call` in a namespace and return its result; sockets that it makes stay in that namespace.
+    """Run `call` in a namespace and return its result; sockets that `call` makes stay there.
 
     Only a separate thread enters the namespace. Raises OSError if the thread cannot enter.
     """

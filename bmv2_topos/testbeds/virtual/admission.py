@@ -42,7 +42,7 @@ class SlotRequest:
     """Slots of a job that shares slots; None: all slots."""
     max_age_us: int = 100_000
     ports: Ports | None = None
-    """UDP ports of the job's stations; None: `INA_UDP_PORT` for all, so each needs a host of its own."""
+    """UDP ports of the job's stations; None: `INA_UDP_PORT` for all, each at a host of its own."""
 
 
 class VirtualFleet(Fleet):

@@ -45,7 +45,7 @@ def drawn_tree(topology: Topology, root: str, draw: random.Random) -> Tree:
 
 
 def check_tree(topology: Topology, tree: Tree) -> None:
-    """Raise BadSpec, which names a switch or link, if the topology lacks a switch or link of the tree."""
+    """Raise BadSpec, which names the switch or link, if the topology lacks a switch or link of the tree."""
     for switch in tree.switches:
         if switch not in topology.ports:
             raise BadSpec(f"{switch!r} is in the tree and is not a switch")

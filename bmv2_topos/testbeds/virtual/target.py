@@ -75,7 +75,7 @@ class PipelineTarget:
     def turn(self, *, timeout_s: float) -> Iterator[None]:
         """Let no other controller write during the block.
 
-        Raises NotPrimary at once if another controller has a turn: virtual time does not pass while it waits.
+        Raises NotPrimary at once if another controller has a turn: virtual time would not pass during a wait.
         """
         if self._taken:
             raise NotPrimary(f"another controller keeps the switch at {self.address}")
