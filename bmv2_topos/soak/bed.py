@@ -75,7 +75,7 @@ class SwitchPool:
 
     @property
     def worn_out(self) -> bool:
-        """True if the clock may soon exceed the range of a switch's clock."""
+        """True if the times of `next_clock_us` may soon exceed the range of a switch's clock."""
         return self._rounds > 1 << 20
 
     def close(self) -> None:

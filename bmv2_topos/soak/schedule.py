@@ -32,7 +32,7 @@ class SoakBed:
     placements: tuple[Placement, ...]
     """Placements of the jobs 1, 2, …, in this order."""
     strangers: Mapping[str, str]
-    """For each switch: a host at the switch that belongs to no job."""
+    """For each switch: a host at the switch; this host belongs to no job."""
     slots: tuple[int, ...]
     """Number of slots in each job's region (exclusive); 0 if jobs share slots."""
     lacks: frozenset[Feature] = frozenset()

@@ -73,7 +73,7 @@ class P4RuntimePlane:
         self._write("MODIFY", TableEntry(table, {}, *self._call(called), default=True))
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Return the packets and bytes of a counter cell."""
+        """Return the numbers of packets and of bytes that a counter cell has counted."""
         with _told():
             (found,) = self._client.read([self._codec.cell(name, index)])
         return _counted(found.counter_entry.data)

@@ -94,7 +94,7 @@ class Network:
         self.nodes: dict[str, Node] = {}
         self.links = [_Link(each) for each in links]
         self.wires: dict[str, dict[int, Wire]] = {}
-        """Far ends of the ports of each node, by port."""
+        """By node and port: the far end of the port."""
         self.random = random.Random(seed)
         self.calm_from = NEVER
         """Time from which on links have no impairment but delay."""
