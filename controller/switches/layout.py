@@ -406,7 +406,7 @@ class TreeAdmission:
 
     @property
     def window(self) -> int:
-        """Maximum number of packets of a worker in flight."""
+        """Maximum number of packets that a worker may have in flight."""
         return self._any.window
 
     @property

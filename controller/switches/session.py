@@ -598,7 +598,7 @@ def _counter_rows(program: ProgramInfo) -> int:
 
 
 def _width(program: ProgramInfo, action: str, param: str) -> int:
-    """Return the width of a parameter of an action, bits."""
+    """Return the width of a parameter of an action, in bits."""
     return find(f"parameter of {action}", param, find("action", action, program.actions))
 
 

@@ -73,7 +73,7 @@ class Cluster:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """GPUs of each server."""
+        """Number of GPUs of each server."""
         return tuple(server.gpus for server in self.servers)
 
     @cached_property
@@ -95,7 +95,7 @@ class Cluster:
 
     @cached_property
     def node_of(self) -> tuple[int, ...]:
-        """The number of the server of each GPU."""
+        """For each GPU, the number of the server that has the GPU."""
         return tuple(number for number, server in enumerate(self.servers) for _ in range(server.gpus))
 
     @cached_property

@@ -142,7 +142,7 @@ def check_text(check: Check, **schema: Any) -> Check:
 
 
 def json_schema(check: Check) -> Mapping[str, Any]:
-    """Return a JSON Schema of the values that pass a check; {}: not known."""
+    """Return a JSON Schema of the values that pass a check; {}: no schema is known."""
     found: Mapping[str, Any] = getattr(check, "schema", {})
     return found
 

@@ -37,7 +37,7 @@ ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
 MAX_PRIORITY: Final = 255
 """Highest priority of a packet: the header has 8 bits for it."""
 MAX_WINDOW: Final = 1 << 16
-"""Maximum number of packets of a worker in flight."""
+"""Maximum number of packets that a worker may have in flight."""
 
 
 @dataclass(frozen=True, slots=True)

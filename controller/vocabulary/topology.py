@@ -131,7 +131,7 @@ class Switch:
     slots: int = 8192
     """Aggregator slots; 0: the switch sums nothing and forwards gradients unchanged."""
     lanes: int = 64
-    """32-bit values of a slot, and of a packet."""
+    """Number of 32-bit values in a slot, and in a packet."""
     rtt_s: float = 20e-6
     p4runtime: str = ""
     """Address of the switch's P4Runtime service, ``grpc://host:port`` or ``unix:path``; "": not given."""
