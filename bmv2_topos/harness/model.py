@@ -60,7 +60,7 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
 
     real: ClassVar[bool] = False
-    """Whether results depend on the machine. In virtual time they do not."""
+    """False: in virtual time, results do not depend on the machine."""
     missing: ClassVar[str] = ""
 
     @property

@@ -39,7 +39,7 @@ MOST_NUMBER: Final = 2**53
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A function, the parameters to run it with, and the quantities to compute from its results."""
+    """A function, the parameters to run it with, and the quantities to compute from the results."""
 
     title: str
     run: Callable[..., Any]

@@ -158,7 +158,7 @@ def _call(call: Callable[[], ResultRow]) -> ResultRow:
 
 
 def _found(source: str, quick: bool, key: _Key) -> ResultRow:
-    """Carry out the run with this key in `source`, and return its row.
+    """Carry out the run with this key (its labels) of the experiment `source`, and return its row.
 
     The key is passed to this process instead of the run, because runs with functions cannot be pickled.
     """
@@ -188,7 +188,10 @@ def _row(measure: Measure, run: Run, source: str = "") -> ResultRow:
 
 @contextmanager
 def _exits_raised(run: Run) -> Iterator[None]:
-    """Raise SystemExit when this thread calls os._exit, which would end the process without a message."""
+    """Make os._exit raise SystemExit, in the block and in this thread.
+
+    Otherwise a call of os._exit would end the process without a message.
+    """
     real_exit, own = os._exit, (os.getpid(), threading.get_ident())
 
     def exit_(status: int) -> NoReturn:

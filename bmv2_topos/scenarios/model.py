@@ -12,7 +12,11 @@ from controller.vocabulary import Job, Topology
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of a job's result: `metric` is within `least` and `most`, or the error contains `fails`."""
+    """A check of a job's result.
+
+    If `fails` is not "", the job must fail, with an error that contains the text `fails`. Otherwise the value
+    of `metric` must be from `least` to `most`.
+    """
 
     job: str
     metric: str = ""

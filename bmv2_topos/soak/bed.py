@@ -69,13 +69,13 @@ class SwitchPool:
         self._free.append((switch, pipeline))
 
     def next_clock_us(self, low: int) -> int:
-        """Return a clock time, in µs, that is later than any earlier one and whose low 32 bits are `low`."""
+        """Return a clock time, in µs, later than all times returned before; its low 32 bits are `low`."""
         self._rounds += 2
         return self._rounds << 32 | low
 
     @property
     def worn_out(self) -> bool:
-        """True if the clock may soon exceed the range of a switch's clock."""
+        """True if the times of `next_clock_us` may soon exceed the range of a switch's clock."""
         return self._rounds > 1 << 20
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class SwitchPool:
 
 
 class BuiltBed:
-    """The switches of a bed with its jobs on them, and where their ports lead."""
+    """The switches of a bed, with the bed's jobs on them, and the far ends of the switches' ports."""
 
     def __init__(self, bed: SoakBed, pool: SwitchPool) -> None:
         self.bed = bed
@@ -96,7 +96,7 @@ class BuiltBed:
             self.switches[switch.name], self.pipelines[switch.name] = pool.acquire()
         self.wires, self.host_ports = _wires(bed.topology)
         self.ways = {name: _ways(bed, name) for name in self.switches}
-        """By switch and job: ports by which a packet of the job, or a sum that it evicts, can leave."""
+        """By switch and job: ports by which the job's packets, or sums that these evict, can leave."""
         self.fleet = VirtualFleet(
             bed.topology, self.switches, self.pipelines, pool.objects, slots=slots_of(bed.program)
         )
@@ -195,7 +195,7 @@ class BuiltBed:
         self._as_built = False
 
     def mark_all(self, switch: str, marks: bool) -> None:
-        """Make a switch mark every packet (ECN); with `marks` False, only packets that met a queue."""
+        """Make a switch mark every packet (ECN) or, if `marks` is False, only packets that met a queue."""
         marking = ir.Invocation(names.SET_ECN, (0,)) if marks else None
         self.pipelines[switch].set_default(names.ECN, marking)
 
@@ -225,7 +225,7 @@ class BuiltBed:
 
 
 def _wires(topology: Topology) -> tuple[dict[str, dict[int, Wire]], dict[str, tuple[str, int, int]]]:
-    """Return the far end of every port by switch, and the switch, port and link number of every host."""
+    """Return two maps: by switch and port, the far end; by host, its switch, port and link number."""
     numbers = {(link.a, link.b): number for number, link in enumerate(topology.links)}
     wires: dict[str, dict[int, Wire]] = {}
     hosts: dict[str, tuple[str, int, int]] = {}

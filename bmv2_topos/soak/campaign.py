@@ -110,7 +110,7 @@ class SwitchPools:
         self._pools: dict[Mode, SwitchPool] = {}
 
     def get(self, program: Mode) -> SwitchPool:
-        """Return the pool of a program; replace a pool that is worn out by a new one."""
+        """Return the pool of a program; if the pool is worn out, close it and make a new one."""
         pool = self._pools.get(program)
         if pool is not None and pool.worn_out:
             pool.close()
@@ -201,7 +201,7 @@ def soak(
         schedules: Number of schedules; None: no limit.
         minutes: Time in minutes; None: no limit.
         processes: Number of processes; None: one per processor.
-        own: Path of your own program; None: p4src's.
+        own: Path of the user's program; None: p4src's programs.
 
     Raises:
         ProcessDied: a process died while it ran a schedule (compiled code can crash).

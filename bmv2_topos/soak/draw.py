@@ -228,10 +228,10 @@ def _draw_numbers(seed: int, job: JobPlan) -> Encoding:
 
 
 def _draw_named(seed: int, job: JobPlan) -> tuple[CollectivePlan, ...]:
-    """Return the collectives of a job; in some jobs, replace them by repetitions of a float32 one.
+    """Return the collectives of a job; in some jobs, replace them by repetitions of one float32 collective.
 
-    The repetitions have the same name, so that workers predict their exponents. One collective of `job` runs
-    between them.
+    The repetitions have the same name, so that workers predict their exponents. One more collective of `job`
+    runs after some or all of the repetitions.
     """
     draw = random.Random(f"names {job.number} of {seed}")
     floats = [each for each in job.collectives if each.dtype == "float32"]

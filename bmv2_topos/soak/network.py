@@ -1,4 +1,4 @@
-"""The network of a bed while a schedule runs: its switches, and what a schedule does to its links."""
+"""The network of a bed while a schedule runs: the switches, and the schedule's effects on the links."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ Theory of operation
 From the *calm* on, which comes after the last event of a schedule, links deliver every packet. Each
 collective that is then under way, and each one called later, is timed: from the start of the calm, or from
 the call of its last rank, until its last rank has finished. The time limit is proportional to the number of
-packets whose result some rank lacks. Earlier events do not change it, except that losses may have made
-time-outs long.
+packets whose result some rank lacks. Earlier events do not change the time limit, except that losses
+may have made time-outs long.
 
 In shared mode no slot keeps a result: a rank that loses a result gets it from the other ranks. Once a rank
 has died or given up, its job has no time limit any more; only its errors are checked (`soak.worker`).
@@ -51,7 +51,7 @@ class TooSlow(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A collective that has ended in the calm, with the time from the start of its timing to its end."""
+    """A collective that has ended in the calm, with the time from the start of the timing to the end."""
 
     seed: int
     job: int

@@ -32,7 +32,7 @@ class SoakBed:
     placements: tuple[Placement, ...]
     """Placements of the jobs 1, 2, …, in this order."""
     strangers: Mapping[str, str]
-    """For each switch: a host at the switch that belongs to no job."""
+    """For each switch: a host at the switch; this host belongs to no job."""
     slots: tuple[int, ...]
     """Number of slots in each job's region (exclusive); 0 if jobs share slots."""
     lacks: frozenset[Feature] = frozenset()
@@ -79,7 +79,7 @@ class CollectivePlan:
     average: bool = False
     in_place: bool = False
     large: bool = False
-    """True for values so large that sums overflow, or that do not fit a fixed scale."""
+    """True if the values are so large that their sums overflow, or that they do not fit a fixed scale."""
     nonfinite: bool = False
     """True if some values are infinite or NaN."""
     priority: int = 0
@@ -181,7 +181,7 @@ def end_us(event: TimedFault) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SoakSchedule:
-    """The jobs, links and events drawn from one seed, on its bed."""
+    """The jobs, links and events drawn from one seed, for the bed of this seed."""
 
     seed: int
     bed: SoakBed

@@ -131,7 +131,7 @@ class SoakSum:
         self.risky = np.zeros(packets, np.bool_)
         """For each packet: whether its sum overflows without repair in some orders of adding the inputs."""
         self.raw = np.zeros(packets, np.bool_)
-        """For each packet: whether the fallback server sums it unscaled and rounds it once."""
+        """For each packet: whether the fallback server sums unscaled values, and rounds only their sum."""
         self.bounds = np.zeros(packets)
         if not packets:
             return

@@ -1,4 +1,4 @@
-"""Schedules for the programs for Tofino, without features that they lack (docs/reference/tofino.md)."""
+"""Schedules for programs for Tofino, without features that these programs lack (docs/reference/tofino.md)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TRIES = 20
 def draw_racks(draw: random.Random, parents: Mapping[str, str | None], ranks: int) -> Sequence[str]:
     """Return a switch for each of 2 or more ranks, so that no switch has just one child in the job's tree.
 
-    `parents` maps every switch to the switch above it; None: it is the root.
+    `parents` maps every switch to the switch above it, and the root to None.
     """
     for _ in range(_TRIES):
         racks = draw.choices(list(parents), k=ranks)
@@ -69,7 +69,10 @@ def _job(job: JobPlan, *, shared: bool) -> JobPlan:
 
 
 def _aligned(region: Region) -> Region:
-    """Return a similar region, whose size is a power of two and whose offset is a multiple of its size."""
+    """Return a region of similar size and offset.
+
+    The returned size is a power of two, and the returned offset is a multiple of this size.
+    """
     size = 1 << max(region.size, 1).bit_length() - 1
     offset = min(region.offset, SHARED_SLOTS - size)
     return Region(offset - offset % size, size)

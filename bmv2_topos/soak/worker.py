@@ -73,7 +73,7 @@ class WorkerStation:
 
     @property
     def window(self) -> Window | None:
-        """The worker's window; None while it is not running."""
+        """The worker's window; None while the worker is not running."""
         return None if self._driver is None else self._driver.window
 
     @property
@@ -103,7 +103,7 @@ class WorkerStation:
                     self._counts[counter.name.lower()] += value
 
     def serve(self, now: int, arrivals: Arrivals) -> int:
-        """Process arrived packets, finish collectives, send packets; return the time (ns) to call again.
+        """Process arrived packets, finish collectives, send packets; return when to call `serve` again (ns).
 
         Raises:
             WrongSum: the worker received a result that is not the sum.
@@ -172,7 +172,10 @@ class WorkerStation:
         self._call_later()
 
     def _watch(self, watchdog: Watchdog, life: int) -> None:
-        """Check periodically whether waiting has become pointless, as every real worker does."""
+        """Give up if the watchdog reports an error; otherwise call this check again later.
+
+        A real worker calls its watchdog in the same way.
+        """
         if life != self._life or self.error is not None:
             return
         error = watchdog.check(self._network.now, 0)
@@ -182,7 +185,7 @@ class WorkerStation:
             self._network.call_at(self._network.now + _WATCH_NS, self._watch, watchdog, life)
 
     def _give_up(self, error: JobBroken) -> None:
-        """Stop the worker with an error that its caller would get.
+        """Check the error that the caller of a real worker would get, and stop the worker.
 
         Raises:
             WrongError: there is no reason for the error, or it does not name the right job, PSNs and ranks.

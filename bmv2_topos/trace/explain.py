@@ -15,7 +15,7 @@ from bmv2_topos.trace.slots import tenures
 from hostlib import wire
 
 SIGNIFICANT: Final = 0.1
-"""Least share of an iteration's time for a cause to be reported."""
+"""Minimum fraction of an iteration's time that a reported cause has."""
 PROMPT_NS: Final = 20_000
 """Longest time for an answer of a fallback server that does not count as slow."""
 
@@ -36,7 +36,7 @@ USUAL: Final = (Cause.COMPUTE, Cause.NETWORK)
 """Causes of time in every iteration, also if nothing goes wrong."""
 
 End = tuple[str, int | None]
-"""Place where a host's packets are captured: the host (its name, None), or the switch and the port to it."""
+"""Place where a host's packets are captured: (host, None), or a switch and its port to the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class TracedJob:
     server: End | None = None
     server_port: End | None = None
     """Switch port to the fallback server. The time that a packet waits in the queue of this port counts as a
-    part of its detour through the server."""
+    part of the packet's detour through the server."""
     start_ns: int = 0
 
 
@@ -264,7 +264,7 @@ class _Job:
     sent: dict[_Key, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     """Time of each rank's first transmission, by packet and rank."""
     results: list[list[tuple[int, _Key]]] = field(default_factory=list)
-    """For each rank: times of the first result of each packet, in order."""
+    """For each rank: the time of the first result of each packet, with the packet; in order of time."""
     free: dict[int, int] = field(default_factory=dict)
     """Time at which each rank had all sums of the previous iteration, and could continue computing."""
 
@@ -341,7 +341,7 @@ class _Job:
         return results[last]
 
     def _last_sender(self, key: _Key, got: int) -> tuple[int, int] | None:
-        """Return the rank that sent its contribution last before the result arrived, and the time.
+        """Return the last rank to send its contribution before the result arrived, and the time of sending.
 
         `got` is the time at which the result arrived.
         """
@@ -350,7 +350,7 @@ class _Job:
         return None if time < 0 else (rank, time)
 
     def _before(self, sums: Sequence[Sum], now: Sum) -> Sum | None:
-        """Return the last sum of `now`'s rank that ended while `now`'s tensor was ready but had not begun.
+        """Return the last sum of `now`'s rank that ended while the tensor of `now` was ready and waiting.
 
         Return None if the tensor did not wait.
         """

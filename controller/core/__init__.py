@@ -7,7 +7,8 @@ A `Core` is a pure object. *Events* (`events`) go in, in order of time: a job wa
 progress, ended, or is past its deadline; a server, a switch or a link failed or came back; the time is now
 `at_s` (`Tick`). A *desired state* (`desired`) comes out: the runs, their GPUs and servers, the trees and
 slots of jobs that use the network, the stage at which each job starts its rounds, the waiting jobs, and the
-time of the next tick. The core has no clock, threads, processes or files: the program around it has.
+time of the next tick. The core has no clock, threads, processes or files; the program that calls it
+has them.
 
 Deciding is a composition, in this order:
 

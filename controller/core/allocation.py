@@ -256,7 +256,7 @@ class Allocation:
         return Place(job.servers, job.tree, job.fallback, division.regions[name], standing, in_flight)
 
     def check(self, decision: Decision) -> None:
-        """Check a scheduler's decision, and record the servers that it chose for jobs.
+        """Check a scheduler's decision, and record the servers that the decision gives to jobs.
 
         Raises BadDecision if the network or the placement setting does not allow the decision.
         """
@@ -378,7 +378,10 @@ class Allocation:
             self._places.pop(gpus, None)
 
     def _place(self, now_s: float, fresh: Sequence[Group]) -> bool:
-        """Find servers for groups with jobs that have none; return whether a placed job uses the network."""
+        """Place the groups `fresh`, some of whose jobs have no servers, as far as servers have room.
+
+        Returns True if one of these jobs now has servers and uses the network.
+        """
         if not fresh:
             return False
         if self.own_places:

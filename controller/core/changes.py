@@ -140,7 +140,7 @@ def keep_gpu_numbers(before: Cluster, after: Cluster) -> Cluster:
     A GPU's number is its position among the GPUs of all servers, and running jobs refer to GPUs by number.
     So servers that have left stay in the list, with GPUs that are unavailable (`controller.core.allocation`),
     and new servers come last. If a single large server stands for all servers
-    (`controller.core.compose.servers_of`), it keeps the larger number of GPUs.
+    (`controller.core.compose.servers_of`), it gets the larger of the numbers of GPUs in `before` and `after`.
 
     Raises BadSpec for a server whose number of GPUs has changed.
     """

@@ -120,7 +120,7 @@ def setup_of(
 def servers_of(topology: Topology, settings: AllocationSettings) -> Cluster:
     """Return the servers as the scheduler sees them.
 
-    It sees one large server, unless it chooses servers itself.
+    A scheduler sees one large server, unless the scheduler chooses servers itself (placement `SCHEDULER`).
     """
     if settings.placement == SCHEDULER:
         return Cluster.of(topology)

@@ -53,7 +53,7 @@ Outcome = Literal["completed", "failed", "cancelled", "missed"]
 
 
 class FinishedJob(NamedTuple):
-    """A job that is over. Outcome `missed`: the core ended the job, which could not meet its deadline."""
+    """A job that is over. Outcome `missed`: the core ended the job, as it could not meet its deadline."""
 
     job: JobState
     outcome: Outcome
@@ -171,7 +171,7 @@ class Core:
 
     @property
     def stuck(self) -> bool:
-        """Whether jobs wait, nothing runs, and no further decision is due."""
+        """True if jobs wait, no job runs, and no decision is due at any later time."""
         return bool(self.jobs) and not self.running.jobs and math.isinf(self.next_s)
 
     def desired(self) -> Desired:
@@ -339,7 +339,8 @@ class Core:
     def check_fits(self, name: str) -> None:
         """Raise BadSpec if the cluster cannot hold a submitted job.
 
-        It cannot if it has too few GPUs, or lacks a server or a switch that the job names.
+        The cluster cannot hold the job if it has too few GPUs, or lacks a server or a switch that the job
+        names.
         """
         from controller.core.compose import submission_of
         from controller.vocabulary.files import check_job
@@ -488,7 +489,7 @@ class Core:
     def _close(
         self, job: JobState, outcome: Outcome, reason: str, now_s: float, done_s: float | None = None
     ) -> None:
-        """Mark a job as over. It ended at `done_s`, when its workers ended; None: it ends now."""
+        """Mark a job as over; `done_s` is the time at which the job's workers ended; None: `now_s`."""
         name = job.spec.name
         del self.jobs[name]
         waited_s = 0.0 if self.log is None else job.waiting_s(now_s)
@@ -666,7 +667,7 @@ class Core:
         return job.spec.once and (self.allocation is None or self.allocation.has_servers(job.spec.name))
 
     def _without(self, kept: Sequence[Group]) -> Cluster:
-        """Return the cluster without the GPUs of the `kept` groups, as the policy sees it."""
+        """Return the cluster as the policy sees it: without the GPUs of the `kept` groups."""
         gone = self._cluster.unavailable.union(*(group.gpus for group in kept))
         if self._rest.servers is not self._whole.servers or self._rest.unavailable != gone:
             self._rest = self._whole.without(gone)
@@ -744,7 +745,7 @@ class Core:
     def _goes_alone(self, job: JobState) -> bool:
         """Return whether a job with servers starts at the speed that the model predicts for its group.
 
-        It does if it uses no network, or if it will report its own speed later.
+        It does if the job uses no network, or if the job will report its own speed later.
         """
         assert self.allocation is not None
         return self._rules.reported or not self.allocation.allocator.crosses(job.spec.name)
@@ -833,7 +834,8 @@ class Core:
 def ask(policy: Policy, view: View, *, verify: bool) -> Decision:
     """Return the policy's decision.
 
-    Raises BadDecision if the policy wants to be woken now or earlier, and for errors found with `verify`.
+    Raises BadDecision if the policy wants to be woken now or earlier, and, with `verify`, for any invalid
+    decision.
     """
     decision = policy.decide(view)
     if verify:

@@ -88,7 +88,10 @@ class Log:
         return list(zip(self._numbers[begin:], self.entries[begin:], strict=True))
 
     def keep(self, jobs: Container[str], most: int) -> None:
-        """Forget entries that name jobs, but none of `jobs`; of the other entries keep the latest `most`."""
+        """Forget the entries that name jobs, but name none of `jobs`.
+
+        Of all other entries, including those that name no job, keep the latest `most`.
+        """
         kept = [
             (number, entry)
             for number, entry in zip(self._numbers, self.entries, strict=True)
@@ -99,7 +102,7 @@ class Log:
 
 
 MOST_NAMED = 12
-"""Maximum number of jobs named in the reason for a job's slots as jobs that share these slots."""
+"""Maximum number of jobs that the reason for a job's slots names as sharing these slots."""
 
 
 def log_changes(
@@ -217,7 +220,7 @@ def place_text(job: Job) -> str:
 
 
 def slots_text(problem: MemoryProblem, division: MemoryDivision, name: str) -> str:
-    """Return a sentence that says why `division` gave job `name` its slots, or why it ended the job."""
+    """Return a sentence that says why `division` gave job `name` its slots, or why the job was ended."""
     return division_texts(problem, division, (name,))[name]
 
 

@@ -20,8 +20,8 @@ from controller.policies.scheduling.policy import Group, JobState, SpeedModel
 def with_room(groups: Sequence[Group], sharing: int) -> tuple[list[Group], list[JobState]]:
     """Remove jobs from groups until no GPU has more than `sharing` jobs.
 
-    Jobs that do not run yet are removed first. Returns the remaining groups, of which those without removed
-    jobs are unchanged, and the removed jobs.
+    Jobs that do not run yet are removed first. Returns the remaining groups and the removed jobs. A
+    group that has lost no job is returned unchanged.
     """
     jobs_on: dict[int, int] = {}
     kept: dict[int, Group] = {}
@@ -40,7 +40,7 @@ def with_room(groups: Sequence[Group], sharing: int) -> tuple[list[Group], list[
 
 
 def only(group: Group, jobs: Collection[JobState]) -> Group:
-    """Return the group reduced to its members in `jobs`."""
+    """Return the group with only the members that are in `jobs`."""
     kept = [at for at, job in enumerate(group.jobs) if job in jobs]
     return Group(
         tuple(group.jobs[at] for at in kept),

@@ -97,11 +97,11 @@ class CellReader:
         self._client.close()
 
     def counter(self, name: str) -> Counter:
-        """Return the counter `name`, or the only counter with a name that ends so. Raises UnknownName."""
+        """Return the counter `name`, or the only one whose name ends with `name`. Raises UnknownName."""
         return self.counters[_full("counter", name, self.counters)]
 
     def register(self, name: str) -> Register:
-        """Return the register `name`, or the only register with a name that ends so. Raises UnknownName."""
+        """Return the register `name`, or the only one whose name ends with `name`. Raises UnknownName."""
         return self.registers[_full("register", name, self.registers)]
 
     def counts(self, counter: Counter, indices: Sequence[int] = ()) -> list[CounterReading]:
@@ -149,7 +149,7 @@ class CellReader:
 
 
 def _full(kind: str, name: str, known: Collection[str]) -> str:
-    """Return the name in `known` that equals `name`, or else the only one that ends with it.
+    """Return the name in `known` that equals `name`, or else the only name there that ends with `name`.
 
     `kind` is the kind of object, for the error message. Raises UnknownName.
     """

@@ -201,15 +201,15 @@ class P4RuntimeClient:
         self.device_id = device_id
         self._timeout_s = timeout_s
         self._silent = False
-        """Whether the switch has missed a time-out, and has not answered since."""
+        """True if a request to the switch has timed out, and the switch has not answered since."""
         self._election_id: int | None = None
         self._last_id: int | None = None
         self._ids_grow = False
         self.restarts = 0
-        """Number of restarts of the switch that were observed: after a restart it has forgotten all election
+        """Number of restarts of the switch that were observed: at a restart the switch forgets all election
         ids."""
         self.undisturbed = False
-        """Whether no other controller has been primary between the last two `mastership` blocks."""
+        """True if no other controller was primary between this client's last two `mastership` blocks."""
         options = [
             ("grpc.max_receive_message_length", _MAX_MESSAGE),
             ("grpc.enable_http_proxy", 0),  # http_proxy's server is for the web, and would see all requests
@@ -266,7 +266,7 @@ class P4RuntimeClient:
         self._silent = True
 
     def _make_sure(self) -> None:
-        """If the switch missed a time-out, send a short request to check that it answers again.
+        """If a request to the switch has timed out, send a short one to check that the switch answers again.
 
         Raises Unreachable.
         """
@@ -307,9 +307,10 @@ class P4RuntimeClient:
     def _notice_others(self, election_id: int | None) -> None:
         """Set `undisturbed` and `restarts` from this client's new election id and its last one.
 
-        A controller claims one more than the highest id so far, which a switch forgets only when it restarts.
-        Nothing can be concluded for a switch whose ids have not been seen to grow, nor once the highest
-        possible id has been claimed.
+        A controller claims the highest id so far, plus one. A switch forgets the highest id only when it
+        restarts. So an id that is higher by one shows that no other controller was primary meanwhile, and an
+        id that is not higher shows a restart. A restart is not counted for a switch whose ids have not been
+        seen to grow, and `HIGHEST_ID` shows nothing.
         """
         self.undisturbed = False
         if election_id is None or election_id == HIGHEST_ID:

@@ -59,9 +59,9 @@ class SwitchReport:
     """The state of a switch, as the switch reports it.
 
     Attributes:
-        ports: Its ports by number.
-        revision: The version of its program and entries; None: the switch reports no version.
-        packets: Number of packets that its ports have received; None: not reported.
+        ports: The switch's ports by number.
+        revision: The version of the program and the entries; None: the switch reports no version.
+        packets: Number of packets that the ports have received; None: not reported.
     """
 
     ports: Mapping[int, PortEnds]

@@ -49,7 +49,7 @@ class P4RuntimeTarget:
         self._answers: dict[tuple[str, ...], _LastAnswer] = {}
         """The last answer to `read`, by the names of the tables."""
         self._cookie = 0
-        """The cookie of the codec's program, if it has one."""
+        """The cookie of the codec's program; 0: the program has no cookie."""
         self.address, self.close, self.turn = client.address, client.close, client.mastership
         self.expect_silence = client.expect_silence
 
@@ -60,7 +60,7 @@ class P4RuntimeTarget:
 
     @property
     def undisturbed(self) -> bool:
-        """Whether no other controller has been primary since our last `turn`, as far as election ids show.
+        """True if no other controller was primary since our last `turn`, as far as election ids show.
 
         Valid only within `turn`.
         """

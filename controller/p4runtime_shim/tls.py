@@ -25,7 +25,7 @@ class Tls:
     key: Path | None = None
 
     def credentials(self) -> Any:
-        """Read the files. Raises OSError if one cannot be read."""
+        """Read the files; return them as gRPC credentials. Raises OSError if a file cannot be read."""
         return grpc.ssl_channel_credentials(
             self.server_ca.read_bytes(),
             self.key.read_bytes() if self.key else None,

@@ -58,7 +58,7 @@ class ReconcileReport:
 
     @property
     def done(self) -> bool:
-        """Whether nothing has to wait and no switch was skipped."""
+        """True if no step has to wait and no switch was skipped."""
         return not self.waiting and not self.left_out
 
     def __str__(self) -> str:
@@ -205,8 +205,8 @@ class Fleet:
     def remove(self, admission: TreeAdmission) -> None:
         """Remove a job from all its switches, children first; if this fails, call it again later.
 
-        After all switches have been tried, raises the error of the uppermost one that failed; NoSuchJob only
-        if no switch has the job any more.
+        After all switches have been tried, raises the error of the uppermost switch that failed; NoSuchJob
+        only if no switch has the job any more.
         """
         gone: list[NoSuchJob] = []
         failed: list[ControllerError] = []
@@ -237,7 +237,7 @@ class Fleet:
                 self.controllers[name].renew(on_switch, registration)
 
     def check(self, admission: TreeAdmission) -> None:
-        """Check that all switches of a job still have it. Raises the errors of `SwitchSession.check`."""
+        """Check that all switches of a job still have the job. Raises the errors of `SwitchSession.check`."""
         for name, on_switch in admission.switches.items():
             with switch_in_errors(name):
                 self.controllers[name].check(on_switch)
@@ -514,7 +514,7 @@ class Fleet:
 
         A tree that is not `whole` has a part on a switch that was not read, is being admitted or removed, or
         was left by a controller that died while doing that. If unconnected switches have two jobs of one id,
-        the later one is returned.
+        the job with the higher generation is returned.
         """
         found: dict[tuple[int, int], dict[str, Admission]] = {}
         for name, controller in self.controllers.items():
@@ -575,7 +575,7 @@ class Fleet:
         return found
 
     def refused(self) -> dict[str, dict[str, int]]:
-        """Read, for each switch, the number of packets of no job with each outcome."""
+        """Read, for each switch and outcome, the number of packets that belong to no job."""
         found = {}
         for name, controller in self.controllers.items():
             with switch_in_errors(name):

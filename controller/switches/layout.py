@@ -29,8 +29,8 @@ BESIDE_FAN_IN = 2
 """Number of children of a tree's root if the root is the fallback server: the worker on the server's machine,
 and the uppermost switch."""
 BESIDE_WORKER, BESIDE_SWITCH = 0b01, 0b10
-"""Contribution bits at the fallback server: the bit of the worker on its machine, and the bit of the
-uppermost switch."""
+"""Contribution bits at the fallback server: the bit of the worker on the server's machine, and the bit of
+the uppermost switch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Branch:
     `members` are its workers, with their ranks in the whole job; `lay_out` chooses their bits. `links`
     lead to the switches below. `region` has the slots in which a shared job's packets are summed, by default
     all. A `transit` switch has no memory for the job: its children count as children of the switch above.
-    `mac` and `ip` are the destination addresses of packets for this switch, which it does not check.
+    `mac` and `ip` are the destination addresses of packets for this switch; the switch does not check them.
     """
 
     name: str
@@ -234,7 +234,7 @@ def members_by_switch(
 ) -> dict[str, list[Member]]:
     """Return the workers on these hosts (host i has rank i), by the switch to which the host is linked.
 
-    `udp_ports` are their UDP ports, by rank; None: all use `INA_UDP_PORT`.
+    `udp_ports` are the workers' UDP ports, by rank; None: all use `INA_UDP_PORT`.
     """
     members: dict[str, list[Member]] = {}
     for rank, host in enumerate(hosts):
@@ -344,7 +344,8 @@ def deployment_of(
         up: The part of the topology that works, for the path to the fallback server; None: all of it.
 
     Raises BadSpec for a job whose root does not sum, because its fallback server does all the work, and for
-    a job whose fallback server is behind a child switch of the root: no switch of the tree may lie between.
+    a job whose fallback server is behind a child switch of the root: no switch of the tree may lie between
+    the root and the fallback server.
     """
     if tree.root not in tree.aggregators or not job.aggregate:
         raise BadSpec(f"job {job.name!r} is not summed at its root, {tree.root!r}: no switch has to admit it")
@@ -405,7 +406,7 @@ class TreeAdmission:
 
     @property
     def window(self) -> int:
-        """Maximum number of packets of a worker in flight."""
+        """Maximum number of packets that a worker may have in flight."""
         return self._any.window
 
     @property

@@ -68,7 +68,7 @@ class Owner:
 
 
 def owner_of(mark: TableEntry) -> Owner | None:
-    """Return the owner that wrote a mark; None: it names no owner."""
+    """Return the owner that wrote a mark; None: the mark names no owner."""
     try:
         match json.loads(mark.metadata):
             case {"ina_owner": {"id": str(name), "name": str(said), "process": str(process)}}:

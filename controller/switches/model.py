@@ -217,7 +217,7 @@ class Part:
 
     @property
     def fan_in(self) -> int:
-        """Number of contributions that complete the sum; for a transit switch, the node above's `fan_in`."""
+        """Number of contributions that complete the sum; for a transit switch, that of the node above."""
         if self.place.transit and self.place.parent is not None:
             return self.place.parent.fan_in
         return sum(m.bitmap.bit_count() for m in self.members)
@@ -312,12 +312,12 @@ class Admission:
 
     @property
     def full_bitmap(self) -> int:
-        """All contributors' bits."""
+        """Bitmap with the bits of all contributions that make up a sum."""
         return (1 << self.fan_in) - 1
 
     @property
     def root(self) -> bool:
-        """True if sums are complete here."""
+        """True if this switch is the root of the job's tree, where sums become complete."""
         return self.node == 0 and not self.transit
 
 
@@ -356,7 +356,7 @@ class SwitchInfo:
         return self.mode == "shared"
 
     def covers(self, other: SwitchInfo) -> bool:
-        """Return whether jobs that are made for another program can run on this one unchanged."""
+        """Return True if jobs that are made for the program `other` can run on this program unchanged."""
         alike = (self.mode, self.salted, self.lanes) == (other.mode, other.salted, other.lanes)
         return alike and self.lacks.keys() <= other.lacks.keys()
 

@@ -215,8 +215,8 @@ def plan(
 def check_mode(part: Part, info: SwitchInfo) -> None:
     """Raise ProgramMismatch unless the switch's program serves jobs of the part's mode.
 
-    A program serves either shared or exclusive jobs. Also raises it if the part needs preemption, and the
-    program lacks it.
+    A program serves either shared or exclusive jobs. Also raises ProgramMismatch if the part needs
+    preemption, and the program lacks preemption.
     """
     if part.mode != info.mode:
         raise ProgramMismatch(
@@ -240,7 +240,7 @@ def _region(part: Part, info: SwitchInfo, present: Iterable[Admission]) -> Regio
 
 
 def _who(part: Part) -> str:
-    """Name the members and uplinks without a port."""
+    """Return a text that names the members and the uplink without a port, for an error message."""
     members = sum(member.port is None for member in part.members)
     named = [f"{members} {'worker' if members == 1 else 'workers'}"] if members else []
     if part.uplink is not None and part.uplink.port is None:

@@ -217,7 +217,7 @@ def _depth(action: Action) -> tuple[int, bool]:
 def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
     """Yield the admissions of each job to all switches that lack the job.
 
-    A job that has to wait at one switch is admitted to none.
+    A job that has to wait at one switch is admitted to no switch.
     """
     missing: dict[tuple[int, int], list[_Switch]] = {}
     for switch in switches:
@@ -268,7 +268,7 @@ class _Switch:
         unchanged."""
 
     def has_others(self) -> bool:
-        """Return whether jobs are there that are not desired."""
+        """Return True if the switch has jobs that are not desired."""
         return not self._jobs.keys() <= self.desired.keys()
 
     def check(self) -> None:
@@ -487,7 +487,7 @@ class _Switch:
         return self._keyed[number]
 
     def _differing(self, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-        """Return the rows that the switch lacks, and the rows that differ there."""
+        """Return the rows that the switch lacks, and the rows that it has with other content."""
         new, wrong = [], []
         for row in rows:
             if isinstance(row, MulticastGroup):

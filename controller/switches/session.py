@@ -100,7 +100,7 @@ class SwitchSession:
         self._kept = ExitStack()
         """The turn of `keep_turn`."""
         self._restarts: dict[int, int] = {}
-        """By a job's generation: number of the switch's restarts observed when the job was admitted."""
+        """By a job's generation: number of restarts of the switch observed before the job was admitted."""
 
     def close(self) -> None:
         """Close the connection; jobs stay admitted."""
@@ -142,7 +142,7 @@ class SwitchSession:
 
     @property
     def undisturbed(self) -> bool:
-        """Whether no other controller can have written since this controller's last `turn`; False if unknown.
+        """True if no other controller can have written since this controller's last `turn`; else False.
 
         Valid only within `turn`.
         """
@@ -213,8 +213,9 @@ class SwitchSession:
     def _is_left(self, owner: Owner) -> bool:
         """Return whether an owner is gone, so that its mark no longer counts.
 
-        Another process of our own owner is gone unless it is known to run. Another owner is gone if its
-        process is known to have ended, and every job on the switch has a lease.
+        If `owner` is another process of our own owner, it counts as gone unless the process is known to run.
+        Any other owner counts as gone if its process is known to have ended, and every job on the switch has
+        a lease.
         """
         assert self.owner is not None
         if owner.id == self.owner.id:
@@ -233,7 +234,7 @@ class SwitchSession:
             similar: whether another program may stay if it serves the same jobs (`SwitchInfo.covers`).
 
         Raises OtherProgram if the switch runs another program that may not be replaced, and ProgramMismatch
-        if it runs another program that serves jobs. Nothing is changed then.
+        if jobs are admitted to the other program. Nothing is changed then.
         """
 
         def refuse(running: ProgramInfo, entries: int) -> None:
@@ -315,7 +316,7 @@ class SwitchSession:
         return self._program
 
     def info(self) -> SwitchInfo:
-        """Return the loaded program's capacity. Raises ProgramMismatch if it is not one for aggregation."""
+        """Return the loaded program's capacity. Raises ProgramMismatch if the program cannot aggregate."""
         if self._info is None:
             self._info = capabilities(self.program, self._title)
         return self._info
@@ -335,7 +336,7 @@ class SwitchSession:
     def check(self, admission: Admission) -> None:
         """Check that a job is still there; reads one row.
 
-        Raises SwitchRestarted if the switch has lost it in a restart; NoSuchJob; SwitchError.
+        Raises SwitchRestarted if the switch has lost the job in a restart; NoSuchJob; SwitchError.
         """
         unknown = f"the switch at {self.address} no longer knows job {admission.job}: it was restarted"
         try:
@@ -363,20 +364,20 @@ class SwitchSession:
     def watch_leases(self) -> list[Admission]:
         """Look at the leases of all jobs; return the jobs.
 
-        The jobs have only the properties that are in the job table. A lease can expire only while it is
-        watched: call this repeatedly. Raises SwitchError.
+        The returned jobs have only the properties that are in the job table. A lease can expire only while it
+        is watched: call this repeatedly. Raises SwitchError.
         """
         self.info()
         return [*self._parsed(self._target.read([names.JOB])).jobs.values()]
 
     def choose_identity(self, present: Iterable[Admission]) -> Identity:
-        """Choose a job id that none of the present jobs has, and a generation later than the last chosen."""
+        """Choose a job id that no present job has, and a generation higher than the last one chosen."""
         found = choose_identity(present, clock=self._clock, rng=self._rng, last=self._last_generation)
         self._last_generation = found.generation
         return found
 
     def has_moved(self, moving: Admission) -> bool:
-        """Read whether a job's move to other slots is over, so that no packet needs its previous slots."""
+        """Read whether a job's move to other slots is over, so that no packet needs the previous slots."""
         return moving.change is None or self._settled(moving) != moving.change.number & _SETTLED_MASK
 
     def counters(self, job: int) -> dict[str, int]:
@@ -467,7 +468,7 @@ class SwitchSession:
                     self._write("MODIFY", [entry])
 
     def update_entries(self, entries: Iterable[TableEntry], *, without: Iterable[TableEntry] = ()) -> int:
-        """Write the entries that the switch lacks or has with other content; return how many were written.
+        """Write the entries that the switch lacks or has with other content; return the number written.
 
         Other entries of these tables stay, but entries with the match of an entry in `without` are deleted.
         Raises SwitchError.
@@ -574,7 +575,7 @@ class SwitchSession:
                 raise
 
     def _reset_counters(self, rows: Sequence[int]) -> None:
-        """Set jobs' counters to zero; if the switch cannot do it, record their values to subtract them."""
+        """Set jobs' counters to zero; if the switch refuses, record the counts, to subtract them later."""
         for row in rows:
             self._baselines.pop(row, None)
         zeros = [CounterCell(names.OUTCOMES, row * COLUMNS + at) for row in rows for at in OUTCOMES.values()]
@@ -597,7 +598,7 @@ def _counter_rows(program: ProgramInfo) -> int:
 
 
 def _width(program: ProgramInfo, action: str, param: str) -> int:
-    """Return the width of a parameter of an action, bits."""
+    """Return the width of a parameter of an action, in bits."""
     return find(f"parameter of {action}", param, find("action", action, program.actions))
 
 

@@ -52,9 +52,10 @@ Match = int | Lpm | Ternary | Range
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """A table entry. Fields left out of `match` match anything; `default`: it is the table's default entry.
+    """A table entry. Fields left out of `match` match anything.
 
-    The switch stores `metadata` with the entry, for controllers.
+    With `default`, the entry is the table's default entry. The switch stores `metadata` with the entry, for
+    controllers.
     """
 
     table: str
@@ -158,7 +159,7 @@ class Target(Protocol):
 
     @property
     def undisturbed(self) -> bool:
-        """Whether no other controller can have written since this controller's last `turn`; False if unknown.
+        """True if no other controller can have written since this controller's last `turn`; else False.
 
         Valid only within `turn`.
         """

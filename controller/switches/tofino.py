@@ -52,7 +52,7 @@ from controller.switches.tofino_rows import (
 )
 
 _KEPT = {names.JOB: 8, names.MEMBER: 9, names.UPLINK: 10, names.RECEIVER: 11}
-"""By v1model table, the kind of packet under which its rows are stored; no packet has such a kind."""
+"""By v1model table, the kind of packet under which the table's rows are stored; no packet has this kind."""
 _TABLE_OF = {kind: table for table, kind in _KEPT.items()}
 _SECOND_KEY = {names.MEMBER: names.INGRESS_PORT, names.RECEIVER: names.REPLICA}
 _BRIDGE = {
@@ -81,7 +81,7 @@ class TofinoTarget:
 
     @property
     def undisturbed(self) -> bool:
-        """Whether no other controller can have written since this controller's last `turn`; False if unknown.
+        """True if no other controller can have written since this controller's last `turn`; else False.
 
         Valid only within `turn`.
         """

@@ -116,7 +116,7 @@ _ACTIONS: Mapping[str, Mapping[str, int]] = {
 
 
 def rows(admission: Admission, *, shared: bool) -> tuple[TableEntry, ...]:
-    """Return a job's rows in the program's tables. Raises BadJob if our Tofino programs cannot serve it."""
+    """Return a job's rows in the program's tables. Raises BadJob if these programs cannot serve the job."""
     if shared and len(admission.members) == 1:
         raise BadJob(f"job {admission.job} has a single child here: shared slots for Tofino want two or more")
     region = admission.region

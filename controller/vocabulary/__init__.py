@@ -84,8 +84,8 @@ __all__ = [
 ]
 
 _MODULES = ("errors", "job", "topology", "cluster", "catalog", "files")
-"""Modules in which `__getattr__` looks for a public name. Modules that import quickly come first: `files`
-takes as long as all others together."""
+"""Modules in which `__getattr__` looks for a public name. Modules that import quickly come first: the
+import of `files` takes as long as the imports of all others together."""
 
 
 def __getattr__(name: str) -> object:

@@ -94,8 +94,9 @@ def _with_hosts(
     name: str,
     traffic: Sequence[str] = (),
 ) -> Topology:
-    """Return the topology with hosts; the lists `workers`, `fallbacks` and `traffic` have a switch per host.
+    """Return the topology of these switches and of the hosts linked to them.
 
+    `workers`, `fallbacks` and `traffic` name the switch of each host of this kind, in the order of the hosts.
     `edge` has the properties of the hosts' links.
     """
     machines = [Server(f"h{number}") for number in range(1, len(workers) + 1)]

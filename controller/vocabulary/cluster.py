@@ -19,7 +19,8 @@ MOST_GPUS = 1_000_000
 class Cluster:
     """Servers with GPUs. GPUs are numbered consecutively: server 0 has GPUs 0 to ``servers[0].gpus - 1``.
 
-    `topology` is the servers' network; None: no network is considered. Raises BadSpec.
+    `topology` is the servers' network; None: no network is considered. Raises BadSpec without servers, for a
+    server without GPUs, and if only some of the servers have a rack or a virtual cluster.
 
     >>> Cluster.uniform(servers=2, gpus=4).node_of[5]
     1
@@ -28,7 +29,7 @@ class Cluster:
     servers: tuple[Server, ...]
     topology: Topology | None = None
     unavailable: frozenset[int] = frozenset()
-    """GPUs that are unavailable because their servers are down; they keep their numbers."""
+    """GPUs that are unavailable because their servers are down; these GPUs keep their numbers."""
 
     def __post_init__(self) -> None:
         if not self.servers:
@@ -50,9 +51,9 @@ class Cluster:
 
         Args:
             servers: Number of servers.
-            gpus: GPUs of each.
-            cpus: CPUs of each.
-            memory_gb: Memory of each, in GB.
+            gpus: Number of GPUs of each server.
+            cpus: Number of CPU cores of each server.
+            memory_gb: Memory of each server, in GB.
 
         Raises BadSpec.
         """
@@ -72,7 +73,7 @@ class Cluster:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """GPUs of each server."""
+        """Number of GPUs of each server."""
         return tuple(server.gpus for server in self.servers)
 
     @cached_property
@@ -94,12 +95,12 @@ class Cluster:
 
     @cached_property
     def node_of(self) -> tuple[int, ...]:
-        """The number of the server of each GPU."""
+        """For each GPU, the number of the server that has the GPU."""
         return tuple(number for number, server in enumerate(self.servers) for _ in range(server.gpus))
 
     @cached_property
     def virtual(self) -> tuple[str, ...]:
-        """The names of its virtual clusters, in order of their first servers; empty if it has none."""
+        """The names of the virtual clusters of the servers, in order of their first servers; empty: none."""
         return tuple(dict.fromkeys(server.vc for server in self.servers if server.vc))
 
     def part(self, vc: str) -> Cluster:

@@ -52,7 +52,7 @@ class Document:
     lines: Mapping[Where, int] = field(default_factory=dict, repr=False)
 
     def error(self, where: Where, message: str) -> BadSpec:
-        """Return an error about the value at `where`, with its line or the line of the enclosing value."""
+        """Return an error about the value at `where`, with the line of that or the enclosing value."""
         inner = (where[:end] for end in range(len(where), 0, -1))
         line = next((self.lines[part] for part in inner if part in self.lines), 0)
         if not line and where:
@@ -99,7 +99,7 @@ class Document:
 
 
 def hint(key: str, known: Collection[str]) -> str:
-    """Return a hint for an error: the known name most similar to a misspelt one, or the known names."""
+    """Return a hint for an error: the known name that is similar to `key`; if none is, the known names."""
     if close := difflib.get_close_matches(key, known, n=1):
         return f"did you mean {close[0]!r}?"
     more = f" and {len(known) - MAX_SHOWN:,} more" if len(known) > MAX_SHOWN else ""
@@ -142,7 +142,7 @@ def check_text(check: Check, **schema: Any) -> Check:
 
 
 def json_schema(check: Check) -> Mapping[str, Any]:
-    """Return a JSON Schema of the values that pass a check; {}: not known."""
+    """Return a JSON Schema of the values that pass a check; {}: no schema is known."""
     found: Mapping[str, Any] = getattr(check, "schema", {})
     return found
 
@@ -294,7 +294,7 @@ def encoding_of(path: Path) -> str:
 
 
 def parse(text: str, path: str) -> Document:
-    """Parse a text in the format of `path`'s suffix, YAML if it is unknown. Raises BadSpec."""
+    """Parse a text in the format of `path`'s suffix, or in YAML if the suffix is unknown. Raises BadSpec."""
     reader = {".toml": _toml, ".json": _json}.get(Path(path).suffix, _yaml)
     try:
         data, lines = reader(text, path)

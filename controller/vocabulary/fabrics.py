@@ -42,7 +42,7 @@ class Parts:
             )
 
     def switches(self, names: list[str]) -> tuple[Switch, ...]:
-        """Return these switches; at least one of them sums, unless `programmable` is 0."""
+        """Return switches with these names; at least one of them sums, unless `programmable` is 0."""
         count = min(len(names), max(round(self.programmable * len(names)), self.programmable > 0))
         chosen = {*random.Random(self.seed).sample(names, count)}
         return tuple(

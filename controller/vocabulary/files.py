@@ -95,7 +95,7 @@ def job_of(
 
     Args:
         document: The document.
-        where: Path of the table in it.
+        where: Path of the table in the document.
         table: The table.
         number: Position of the job in the file, for its default name.
         require: Keys that the table must have.
@@ -170,7 +170,10 @@ def _converted(document: Document, where: Where, what: str, table: Mapping[str, 
 
 
 def _placed(document: Document, where: Where, table: Mapping[str, Any], error: BadSpec, what: str) -> BadSpec:
-    """Return `error` with the line of the first key that its text names, unless it already has a line."""
+    """Return `error` with the line of the first key that the error's text names.
+
+    An error that already has a line is returned unchanged.
+    """
     text = str(error)
     if text.startswith(document.path):
         return error
@@ -291,7 +294,7 @@ def topology_of(document: Document) -> Topology:
 
 
 def cluster_of(document: Document) -> Cluster:
-    """Return the servers with GPUs of a document, on its network if it describes one. Raises BadSpec."""
+    """Return a document's servers with GPUs, and their network if it describes one. Raises BadSpec."""
     if any(key in document.data for key in ("switch", "link", "fabric")):
         return Cluster.of(topology_of(document))
     check_top(document)
@@ -312,7 +315,7 @@ def dump_topology(topology: Topology) -> str:
 
 
 def topology_document(topology: Topology) -> dict[str, object]:
-    """Return the topology as a file's data; properties of most links are written once, as defaults."""
+    """Return the topology as a file's data; the most frequent properties of links become the defaults."""
     common = dict(Counter(_properties(link) for link in topology.links).most_common(1)[0][0])
     document: dict[str, object] = {"name": topology.name} if topology.name else {}
     document["root"] = topology.root
@@ -326,7 +329,7 @@ def topology_document(topology: Topology) -> dict[str, object]:
 
 
 def _brief(node: Switch | Server) -> object:
-    """Return a node's name, or a table if it has properties other than the defaults."""
+    """Return a node's name, or a table if the node has properties other than the defaults."""
     other = {
         each.name: value
         for each in fields(node)
@@ -509,7 +512,7 @@ def unused(document: Document, command: str) -> list[str]:
 
 
 def unusual(document: Document) -> list[str]:
-    """Return a sentence for each value that seems to be in another unit than its key's, each once."""
+    """Return a sentence for each value that seems to be in a wrong unit; equal sentences only once."""
     found: dict[str, None] = {}
     for kind, table in _tables(document):
         for key, (least, most, unit) in schema.UNUSUAL.items():

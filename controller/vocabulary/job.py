@@ -37,7 +37,7 @@ ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
 MAX_PRIORITY: Final = 255
 """Highest priority of a packet: the header has 8 bits for it."""
 MAX_WINDOW: Final = 1 << 16
-"""Maximum number of packets of a worker in flight."""
+"""Maximum number of packets that a worker may have in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Region:
 class Tree:
     """The switches of a job: a root, the parent of each other switch, and the switches that sum.
 
-    Raises BadSpec.
+    Raises BadSpec if the root has a parent, or if a switch's parents do not lead to the root.
     """
 
     root: str
@@ -121,15 +121,15 @@ class Job:
         workers: Number of ranks.
         gpus_per_worker: GPUs of each rank; `gpus` counts the whole job's.
         command: Program and arguments of every worker.
-        arrival_s: When it is submitted, from the start of the run.
+        arrival_s: Time at which it is submitted, from the start of the run.
         deadline_s: Deadline, counted from its arrival; None: best effort.
-        on_late: Whether it ends or goes on if it can no longer meet its deadline even alone.
-        iterations: Iterations to do, or left.
+        on_late: Whether the job is ended or goes on once it could not meet its deadline even if it ran alone.
+        iterations: Iterations to do; for a job that has already run, the iterations left.
         duration_s: How long it runs alone on its GPUs; None: as long as `iterations` take.
         layers_bytes: Bytes of the gradient of each layer, front layer first.
         model: Name of the model, by which profiles and speed models look it up; "": unknown.
         batch: Samples of an iteration on each GPU; 0: unknown.
-        compute_s: Forward and backward pass of one iteration.
+        compute_s: Time of the forward and the backward pass of one iteration.
         overlap: Fraction of the computing during which gradients may be in flight: 0 to 1.
         jitter: Largest fraction by which each pass of each rank is longer or shorter, at random.
         straggler: A rank with another computing time; None: all ranks have the same.
@@ -152,7 +152,7 @@ class Job:
         servers: The server of each rank; () before it is placed.
         fallback: The server that sums packets without a slot; None: none yet.
         aggregate: Whether it uses switch memory.
-        tree: Its switches; None: shortest paths, with sums at every switch on them that can.
+        tree: Its switches; None: shortest paths, with sums at every switch on the paths that can sum.
         extra: Further data, by name, for policies that use them.
     """
 

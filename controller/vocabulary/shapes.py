@@ -21,21 +21,21 @@ FLOAT_BYTES = 4
 
 
 def alexnet() -> list[int]:
-    """Return the layers of AlexNet: 61,100,840 parameters."""
+    """Return the number of parameters of each layer of AlexNet: 61,100,840 in total."""
     convolutions = ((3, 64, 11), (64, 192, 5), (192, 384, 3), (384, 256, 3), (256, 256, 3))
     dense = ((256 * 36, 4096), (4096, 4096), (4096, 1000))
     return [i * o * k * k + o for i, o, k in convolutions] + [i * o + o for i, o in dense]
 
 
 def vgg16() -> list[int]:
-    """Return the layers of VGG-16: 138,357,544 parameters."""
+    """Return the number of parameters of each layer of VGG-16: 138,357,544 in total."""
     widths = (3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)
     convolutions = [i * o * 9 + o for i, o in pairwise(widths)]
     return convolutions + [i * o + o for i, o in ((512 * 49, 4096), (4096, 4096), (4096, 1000))]
 
 
 def resnet50() -> list[int]:
-    """Return the layers of ResNet-50: 25,557,032 parameters."""
+    """Return the number of parameters of each layer of ResNet-50: 25,557,032 in total."""
 
     def convolution(i: int, o: int, k: int) -> int:
         return i * o * k * k + 2 * o  # batch normalisation has two parameters per channel
@@ -62,12 +62,12 @@ def _transformer_block(width: int) -> int:
 
 
 def bert_base() -> list[int]:
-    """Return the layers of BERT-base: 109,482,240 parameters."""
+    """Return the number of parameters of each layer of BERT-base: 109,482,240 in total."""
     return _bert(768, 12)
 
 
 def bert_large() -> list[int]:
-    """Return the layers of BERT-large: 335,141,888 parameters."""
+    """Return the number of parameters of each layer of BERT-large: 335,141,888 in total."""
     return _bert(1024, 24)
 
 
@@ -77,12 +77,12 @@ def _bert(width: int, blocks: int) -> list[int]:
 
 
 def gpt2() -> list[int]:
-    """Return the layers of GPT-2's smallest model: 124,439,808 parameters."""
+    """Return the number of parameters of each layer of GPT-2's smallest model: 124,439,808 in total."""
     return [(50257 + 1024) * 768, *[_transformer_block(768)] * 12, 2 * 768]
 
 
 def gpt2_xl() -> list[int]:
-    """Return the layers of GPT-2's largest model: 1,557,611,200 parameters."""
+    """Return the number of parameters of each layer of GPT-2's largest model: 1,557,611,200 in total."""
     return [(50257 + 1024) * 1600, *[_transformer_block(1600)] * 48, 2 * 1600]
 
 

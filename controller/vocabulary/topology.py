@@ -107,7 +107,7 @@ class Link:
         return self.rate_bps or math.inf
 
     def faster(self, factor: float) -> Link:
-        """Return the link with `factor` times its rate, at most `MAX_RATE_BPS`; unlimited stays unlimited."""
+        """Return the link with `factor` times its rate, at most `MAX_RATE_BPS`; unlimited links stay so."""
         return replace(self, rate_bps=min(self.rate_bps * factor, MAX_RATE_BPS))
 
     def other(self, node: str) -> str:
@@ -129,22 +129,22 @@ class Switch:
 
     name: str
     slots: int = 8192
-    """Aggregator slots; 0: it sums nothing and passes gradients on as they are."""
+    """Aggregator slots; 0: the switch sums nothing and forwards gradients unchanged."""
     lanes: int = 64
-    """32-bit values of a slot, and of a packet."""
+    """Number of 32-bit values in a slot, and in a packet."""
     rtt_s: float = 20e-6
     p4runtime: str = ""
-    """Address of its P4Runtime service, ``grpc://host:port`` or ``unix:path``; "": not given."""
+    """Address of the switch's P4Runtime service, ``grpc://host:port`` or ``unix:path``; "": not given."""
     program: str = ""
-    """File of its own P4 program in a testbed; "": the program that all switches run."""
+    """File of the P4 program that only this switch runs in a testbed; "": the testbed's common program."""
     runtime: tuple[str, ...] = ()
-    """Files with the initial entries of its tables, in a testbed."""
+    """Files with the initial entries of the switch's tables, in a testbed."""
     cpu_port: int = 0
-    """Port to its controller, in a testbed; 0: none."""
+    """Port to the switch's controller, in a testbed; 0: there is no such port."""
 
     @property
     def aggregates(self) -> bool:
-        """Whether it has memory for sums."""
+        """True if the switch has memory for sums."""
         return self.slots > 0
 
     @property
@@ -156,7 +156,7 @@ class Switch:
     def aggregation_bps(self) -> float:
         """Rate, in bits/s, at which the switch sums if each slot is held for one round trip per packet.
 
-        NetPack calls it the peak throughput.
+        NetPack calls this rate the peak throughput.
         """
         return self.slots * self.payload_bytes * 8 / self.rtt_s
 
@@ -173,11 +173,11 @@ class Server:
     """CPU cores; infinite: no limit."""
     memory_gb: float = math.inf
     vc: str = ""
-    """Virtual cluster that it belongs to; "": none."""
+    """Virtual cluster that the server belongs to; "": none."""
     kind: str = ""
-    """Kind of its GPUs; "": not given."""
+    """Kind of the server's GPUs; "": not given."""
     rack: str = ""
-    """Its rack, for schedulers that see no network; "": not given."""
+    """Rack of the server, for schedulers that see no network; "": not given."""
     ip: str = ""
     """IPv4 address of the server's interface to the switch; "": derived from the server's position
     (`Topology.ip`)."""
@@ -187,7 +187,7 @@ class Server:
     interface: str = ""
     """Name of the server's network interface that is linked to the switch; "": not given."""
     address: str = ""
-    """Address at which other machines reach its processes; "": `ip`."""
+    """Address at which other machines reach the server's processes; "": `ip`."""
     fallback_port: int = 0
     """TCP port of ``ina fallback --serve`` on the server; 0: `FALLBACK_PORT` if the server's role is
     "fallback", else no port."""
@@ -195,7 +195,7 @@ class Server:
     """In a testbed, the prefix length of the server's subnet; the server's `commands` set routes to other
     subnets. 0: all hosts are in one subnet, and the server knows their MAC addresses from the start."""
     commands: tuple[str, ...] = ()
-    """Commands that its shell runs when a testbed has started."""
+    """Commands that the server's shell runs when a testbed has started."""
 
     def __post_init__(self) -> None:
         what = f"server {self.name!r}"
@@ -215,7 +215,7 @@ class Server:
 
     @property
     def serves_beside_workers(self) -> bool:
-        """Whether a fallback server and workers share its port at the switch."""
+        """True if a fallback server and workers run on the machine, and share its port at the switch."""
         return self.role == "worker" and self.fallback_port > 0
 
 
@@ -304,7 +304,7 @@ class Topology:
 
     @cached_property
     def serving(self) -> frozenset[str]:
-        """Servers that may be fallback servers: servers with a `fallback_port`, or all if none has one."""
+        """Servers that may be fallback servers: those with a `fallback_port`, or all if no server has one."""
         return frozenset(each.name for each in self.servers if each.fallback_port) or frozenset(self.server)
 
     @cached_property
@@ -359,14 +359,14 @@ class Topology:
     def parents(self) -> Mapping[str, str | None]:
         """The tree of shortest paths to the root: for each node the next node on its path, for the root None.
 
-        Between equally short paths the earlier link decides.
+        Of equally short paths, the path over the link that is earlier in `links` is used.
         """
         return {self.root: None, **self._up(self.root)}
 
     def towards(self, root: str) -> Mapping[str, str]:
         """Return, for every other switch, the next switch on a shortest path to `root`.
 
-        Between equally short paths the earlier link decides.
+        Of equally short paths, the path over the link that is earlier in `links` is used.
         """
         if root not in self._towards:
             up = self._up(root)
@@ -381,7 +381,7 @@ class Topology:
         return tuple(found)
 
     def hops(self, source: str) -> tuple[int, ...]:
-        """Return the number of links from a node to each switch, in the order of `switches`."""
+        """Return the distance, in links, from a node to each switch, in the order of `switches`."""
         if source not in self._hops:
             known = self.distances({source: 0})
             self._hops[source] = tuple(known[each.name] for each in self.switches)
@@ -390,8 +390,8 @@ class Topology:
     def distances(self, starts: Mapping[str, int]) -> dict[str, int]:
         """Return the smallest distance of each switch from the nodes in `starts`, in links.
 
-        `starts` maps each node to start from to a distance that is added, in ascending order of these
-        distances.
+        `starts` maps each start node to a number of links that is added to the distances from this node. The
+        items of `starts` must be in ascending order of these numbers.
         """
         found, waiting = dict(starts), deque(starts)
         while waiting:
@@ -404,7 +404,7 @@ class Topology:
         return found
 
     def _up(self, root: str) -> dict[str, str]:
-        """Return, for every other node, the next node on its path to `root`, nearest nodes first."""
+        """Return, for every other node, the next node on its path to `root`; nodes near `root` first."""
         found: dict[str, str] = {}
         waiting = deque([root])
         while waiting:
@@ -487,7 +487,7 @@ class Topology:
 
 
 def place(topology: Topology, sizes: Sequence[int]) -> list[tuple[str, ...]]:
-    """Return the hosts of each job's ranks; `sizes` are numbers of workers, and a host has one worker.
+    """Return the hosts of each job's ranks, one rank on each host; `sizes` has each job's number of ranks.
 
     A job is spread over the racks evenly, and ranks of one rack are consecutive.
 

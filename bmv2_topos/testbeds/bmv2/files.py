@@ -34,7 +34,8 @@ class ToolFailed(Exception):
 class FileSwitch:
     """A switch process whose ports are files; it runs from `start` to `stop`.
 
-    The switch merges its inputs by time stamp: it reads a packet once every other open input has a later one.
+    The switch merges its inputs by time stamp: it reads a packet once every other open input has a packet
+    with a later time stamp.
     """
 
     def __init__(self, folder: Path, *, ports: Sequence[int], inputs: Sequence[int]) -> None:
@@ -160,7 +161,10 @@ def _unread(pipe: int) -> int:
 
 
 def _asleep(pid: int) -> dict[str, tuple[str, str]] | None:
-    """Return the context switches of each thread of a process, or None if a thread is not asleep."""
+    """Return how often each thread of a process was switched, by thread id; None if a thread is not asleep.
+
+    The values are two counts of context switches: voluntary ones, and all others.
+    """
     switches = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:

@@ -73,7 +73,7 @@ class P4RuntimePlane:
         self._write("MODIFY", TableEntry(table, {}, *self._call(called), default=True))
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Return the packets and bytes of a counter cell."""
+        """Return the numbers of packets and of bytes that a counter cell has counted."""
         with _told():
             (found,) = self._client.read([self._codec.cell(name, index)])
         return _counted(found.counter_entry.data)
@@ -99,7 +99,7 @@ class P4RuntimePlane:
         raise PipelineError(f"{name}[{index}]: BMv2 has no registers over P4Runtime")
 
     def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
-        """Return the rates of a meter cell; None if it has none."""
+        """Return the rates of a meter cell; None if the cell has no rates."""
         with _told():
             (found,) = self._client.read([p4.Entity(meter_entry=self._meter(name, index))])
         config = found.meter_entry.config

@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _whole(network: Mininet) -> bool:
-    """Return whether the shells of all nodes still run.
+    """Return True if the shells of all nodes still run.
 
     The switches' processes may have ended. Their exit statuses are read, so that no zombie processes remain.
     """

@@ -82,7 +82,7 @@ class P4Switch(Switch):  # type: ignore[misc]
         raise NotImplementedError
 
     def load(self) -> None:
-        """Load the program after the start; by default nothing, for switches that start with a program."""
+        """Load the program into the started switch; by default do nothing, as it starts with a program."""
 
     def start(self, controllers: object) -> None:
         """Start the switch, also again after `stop`, with empty tables except for flooding.

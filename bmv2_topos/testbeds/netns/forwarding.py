@@ -35,12 +35,12 @@ def offered(rows: Iterable[TableEntry], program: ProgramInfo) -> list[TableEntry
 
 
 def left_hosts(macs: Iterable[str]) -> list[TableEntry]:
-    """Return the rows to delete for the MAC addresses of hosts that have left; the rows' port is not used."""
+    """Return the rows to delete for the MAC addresses of hosts that have left; their port means nothing."""
     return [forwarding.bridge(mac, 0) for mac in sorted(macs)]
 
 
 def next_port(topology: Topology, switch: str, host: str, up: Topology | None = None) -> int:
-    """Return the port of a switch that leads to a host on a shortest path; the lowest of several.
+    """Return the port of a switch that leads to a host on a shortest path; of several such ports, the lowest.
 
     Args:
         topology: All switches, hosts and links.

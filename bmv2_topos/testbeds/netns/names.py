@@ -54,10 +54,10 @@ def prefix(testbed: str) -> str:
 
 
 def namespace(testbed: str, node: str) -> str:
-    """Return the namespace of a node."""
+    """Return the name of a node's namespace."""
     return prefix(testbed) + node
 
 
 def interface(node: str, port: int = 0) -> str:
-    """Return the interface of a switch's port, or of a host."""
+    """Return the name of the interface of a switch's port, or of a host (port 0)."""
     return f"{node}-eth{port}"

@@ -65,14 +65,14 @@ def lacks_netem() -> str:
 
 
 def existing(prefix: str) -> list[str]:
-    """Return the namespaces whose names begin with this prefix."""
+    """Return the names of the namespaces that begin with this prefix."""
     with contextlib.suppress(FileNotFoundError):
         return sorted(path.name for path in FOLDER.iterdir() if path.name.startswith(prefix))
     return []
 
 
 def inside(namespace: str, call: Callable[[], T]) -> T:
-    """Run `call` in a namespace and return its result; sockets that it makes stay in that namespace.
+    """Run `call` in a namespace and return its result; sockets that `call` makes stay there.
 
     Only a separate thread enters the namespace. Raises OSError if the thread cannot enter.
     """

@@ -19,7 +19,7 @@ _UP = 0x1 | 0x40
 
 
 class InterfaceWatch:
-    """Polls the interfaces of switches, over one socket in the namespace of each."""
+    """Polls the interfaces of switches, over one socket in each switch's namespace."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -34,7 +34,10 @@ class InterfaceWatch:
             each.close()
 
     def __call__(self, address: str) -> SwitchReport | None:
-        """Return the port states of the switch at a P4Runtime address; None if its namespace is gone."""
+        """Return the port states of the switch at a P4Runtime address.
+
+        Returns None if the switch's namespace is gone.
+        """
         switch = self._of[address]
         try:
             if switch not in self._sockets:

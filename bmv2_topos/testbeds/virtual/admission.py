@@ -42,7 +42,7 @@ class SlotRequest:
     """Slots of a job that shares slots; None: all slots."""
     max_age_us: int = 100_000
     ports: Ports | None = None
-    """UDP ports of the job's stations; None: `INA_UDP_PORT` for all, so each needs a host of its own."""
+    """UDP ports of the job's stations; None: `INA_UDP_PORT` for all, each at a host of its own."""
 
 
 class VirtualFleet(Fleet):
@@ -148,7 +148,8 @@ class VirtualFleet(Fleet):
     def bridge_to(self, host: str, sources: Iterable[str], draw: random.Random) -> None:
         """Add rows that forward ordinary frames from the hosts `sources` to a host's MAC address.
 
-        Each receiver's path is drawn at random among the shortest paths, as ECMP by receiver would do.
+        The paths to the host are drawn at random among the shortest paths, and are the same for all frames to
+        it: so do switches that choose a path by the receiver (ECMP).
         """
         topology = self._topology
         ways = drawn_tree(topology, topology.rack_of[host], draw)

@@ -33,7 +33,7 @@ _MOST_SLOTS = 512
 """Maximum number of slots that a sample reads. On a larger switch it reads every n-th slot, and counts it n
 times."""
 _SLOT_DONE = 0x03
-"""Flags of a slot that holds a complete sum, of this node or of the job."""
+"""Mask of two flags of a slot: the slot holds the complete sum of this node, or of the job."""
 
 
 def slots_in_use(fabric: Fabric, slots: int, present: Mapping[int, str]) -> dict[str, int]:
@@ -57,7 +57,10 @@ def slots_in_use(fabric: Fabric, slots: int, present: Mapping[int, str]) -> dict
 
 
 class OccupancySampler:
-    """Samples the slots in use at equal intervals; too many samples double the interval."""
+    """Samples the slots in use at equal intervals.
+
+    At `VirtualSettings.samples` samples, every other sample is dropped, and the interval doubles.
+    """
 
     def __init__(self, fabric: Fabric, settings: VirtualSettings, jobs: Iterable[str]) -> None:
         self._fabric = fabric

@@ -85,7 +85,7 @@ class PortCounts:
 
 
 _HOST_QUEUE_PACKETS = 16384
-"""Packets in the queue of a host to its own link: more than any window."""
+"""Maximum number of packets in a host's queue to its link: more than any window."""
 
 Bytes = NDArray[np.uint8]
 

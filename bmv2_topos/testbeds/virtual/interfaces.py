@@ -29,10 +29,10 @@ class Assignment:
 
     @classmethod
     def of(cls, placements: Sequence[Placement], sinks: Sequence[str]) -> Assignment:
-        """Assign a UDP port to every worker, fallback server and sink of ordinary traffic (by host).
+        """Assign a UDP port to every worker and fallback server, and to every sink of ordinary traffic.
 
-        The first station of a host gets `INA_UDP_PORT`. A sink never does, because switches treat packets to
-        that port as packets to aggregate.
+        `sinks` has the host of each sink. The first station of a host gets `INA_UDP_PORT`. A sink never gets
+        it, because switches treat packets to that port as packets to aggregate.
 
         Raises:
             TestbedError: a host has more stations than ports.

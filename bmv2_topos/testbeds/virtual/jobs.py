@@ -349,7 +349,7 @@ class StallCheck:
 
 
 def _least_wait(jobs: Iterable[RunningJob], now: int) -> int:
-    """Return the shortest time that a worker has waited for a result, ns; 0 if a worker computes."""
+    """Return the shortest of all workers' waiting times for a result, in ns; 0 if a worker computes."""
     waits = []
     for job in jobs:
         for worker in job.workers:

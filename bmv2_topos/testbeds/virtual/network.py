@@ -90,11 +90,11 @@ class Network:
         """Make a network of links with these impairments in both directions, except rate and jitter."""
         self.now = start
         self.coalesce_us = 0
-        """Hosts process together the packets that arrive within this time; 0: every packet at once."""
+        """Hosts process together the packets that arrive within this time; 0: each by itself, on arrival."""
         self.nodes: dict[str, Node] = {}
         self.links = [_Link(each) for each in links]
         self.wires: dict[str, dict[int, Wire]] = {}
-        """Far ends of the ports of each node, by port."""
+        """By node and port: the far end of the port."""
         self.random = random.Random(seed)
         self.calm_from = NEVER
         """Time from which on links have no impairment but delay."""
@@ -192,7 +192,7 @@ class PortedSwitch(Protocol):
         """Remove and return the frames that have left by a port."""
 
     def advance(self, now_us: int) -> None:
-        """Process all events that are due."""
+        """Process all events that are due at `now_us`."""
 
     def next_event_us(self) -> int | None:
         """Return the time of the next event; None if there is none."""

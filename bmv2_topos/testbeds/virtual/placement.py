@@ -19,8 +19,8 @@ from controller.vocabulary.catalog import star, tree
 def shortest_tree(topology: Topology, root: str | None = None) -> Tree:
     """Return a tree of shortest paths from all switches to `root`, by default the topology's root.
 
-    Switches without workers of a job at or below them take no part in that job. Among equally short paths the
-    earlier link decides. Raises BadSpec if the root is no switch.
+    Switches without workers of a job at or below them take no part in that job. Of equally short paths,
+    the path over the link that is earlier in the topology is used. Raises BadSpec if the root is no switch.
     """
     root = topology.root if root is None else root
     if root not in topology.switch:
@@ -45,7 +45,7 @@ def drawn_tree(topology: Topology, root: str, draw: random.Random) -> Tree:
 
 
 def check_tree(topology: Topology, tree: Tree) -> None:
-    """Raise BadSpec, which names a switch or link, if the topology lacks a switch or link of the tree."""
+    """Raise BadSpec, which names the switch or link, if the topology lacks a switch or link of the tree."""
     for switch in tree.switches:
         if switch not in topology.ports:
             raise BadSpec(f"{switch!r} is in the tree and is not a switch")

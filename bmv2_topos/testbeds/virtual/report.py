@@ -89,7 +89,7 @@ class JobReport:
 
     @property
     def aggregated_share(self) -> float:
-        """Fraction of the job's contributions that switches added to slots; all others found no slot."""
+        """Fraction of the job's contributions that switches added to slots; all other ones found no slot."""
         return _aggregated_share([self])
 
     @property

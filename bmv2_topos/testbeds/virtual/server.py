@@ -21,7 +21,7 @@ SWITCH_MAC, SWITCH_IP = "02:00:00:00:ff:01", "10.0.255.1"
 
 
 def endpoints(topology: Topology, host: str, port: int = wire.INA_UDP_PORT) -> wire.Endpoints:
-    """Return the addresses in packets from a host's UDP port; no switch reads the destination address."""
+    """Return source and destination of packets from a host's UDP port; switches do not read the latter."""
     return wire.Endpoints(topology.mac(host), SWITCH_MAC, topology.ip(host), SWITCH_IP, port)
 
 

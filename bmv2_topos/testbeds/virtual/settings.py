@@ -120,8 +120,8 @@ def offered(
 
 
 Prioritize = Callable[[Urgency, tuple[int, int], int], int]
-"""Function that returns a tensor's priority, 0..255, from its rank's measurements, its layer and the number
-of layers, and the time in nanoseconds."""
+"""Function that returns a tensor's priority, 0..255. Its arguments are the measurements of the tensor's rank,
+the tensor's layer with the number of layers, and the time in nanoseconds."""
 
 PROGRAM_SLOTS = 8192
 """Minimum number of slots that programs are compiled for; a testbed with fewer slots uses only a part of
@@ -145,7 +145,7 @@ class VirtualSettings:
     program: str = "shared"
     """Name of a program of p4src, or path of a file that ends in ``.p4``."""
     defines: Defines = ()
-    """Additional preprocessor definitions for the program, to try its variants."""
+    """Additional preprocessor definitions for the program, to try variants of the program."""
     lanes: int = 64
     slots: int = 8192
     """Slots of every aggregating switch. With an exclusive program they are divided among the jobs."""

@@ -57,7 +57,7 @@ class PipelineTarget:
         self._metadata: dict[tuple[str, tuple[ir.Pattern, ...]], bytes] = {}
         self._taken = False
         self.undisturbed = sole
-        """Whether only this controller has written to the switch since its previous turn."""
+        """True if only this controller has written to the switch since this controller's previous turn."""
         self._sole = sole
 
     @property
@@ -75,7 +75,7 @@ class PipelineTarget:
     def turn(self, *, timeout_s: float) -> Iterator[None]:
         """Let no other controller write during the block.
 
-        Raises NotPrimary at once if another controller has a turn: virtual time does not pass while it waits.
+        Raises NotPrimary at once if another controller has a turn: virtual time would not pass during a wait.
         """
         if self._taken:
             raise NotPrimary(f"another controller keeps the switch at {self.address}")

@@ -77,7 +77,7 @@ def random_flows(topology: Topology, count: int, rate_bps: float, seed: int) -> 
         rate_bps: Rate of each flow.
         seed: Seed of the draw.
 
-    Raises TestbedError if flows are wanted and there are fewer than two hosts.
+    Raises TestbedError if `count` is not 0 and there are fewer than two hosts.
     """
     hosts = topology.servers_for("worker")
     if count and len(hosts) < 2:

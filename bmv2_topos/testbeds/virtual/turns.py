@@ -250,6 +250,8 @@ class _Quick:
     def take(self, now: int, first: int, number: int, unfinished: int) -> tuple[int, bool] | None:
         """Finish the turn of the seat `unfinished` (-1: none), and take turns from `number` on, in C.
 
+        Turns are numbered from 0 at each tick; turn 0 is the turn of the seat `first`.
+
         Stop at a turn that needs Python; return the turn's number, and whether C has begun the turn. A turn
         that C has begun must be finished by the next call. Return None after the last turn.
         """

@@ -247,13 +247,19 @@ class CheckedCongestion:
         self._number = self._digest = 0
 
     def start(self, window: int) -> Limits:
-        """Start the congestion control; return its limits, compared with the other ranks' limits."""
+        """Start the congestion control; return its limits.
+
+        Raises BadLimits if another rank got other limits at its start.
+        """
         self._most = window
         self._number = self._digest = 0
         return self._compared(self._inner.start(window))
 
     def on_round(self, outcome: Round) -> Limits:
-        """Report a round to the congestion control; return its new limits, compared as in `start`."""
+        """Report a round to the congestion control; return its new limits.
+
+        Raises BadLimits if another rank got other limits after the same rounds.
+        """
         self._number += 1
         self._digest = hash((self._digest, outcome))
         return self._compared(self._inner.on_round(outcome))
@@ -279,7 +285,7 @@ class TrainingWorker:
         priority: int | Prioritize,
         now: int,
     ) -> None:
-        """Start the worker; `priority` is the priority of all its sums, or a function that computes them."""
+        """Start the worker; `priority` is the priority of all its sums, or a function that computes each."""
         self.on_sum: Callable[[Sum], None] | None = None
         """Function to call with every finished sum; None: no function."""
         self._begun = now
