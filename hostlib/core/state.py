@@ -210,14 +210,18 @@ class Kept(enum.IntFlag):
 
 
 class Mark(enum.IntFlag):
-    """Marks of a result, kept until its round counts them; the next higher byte is the reported waiting."""
+    """Marks of a result, kept until its round counts them.
+
+    The next higher byte is the waiting time that a result with `WAITS` reports.
+    """
 
     ECN = 0x01
     COLLISION = 0x02
     LATE = 0x04
     """The result had no collision, but took more than eight times the shortest round trip."""
     WAITS = 0x08
-    """The result carries no exponent: its exponent field reports waiting instead."""
+    """The result carries no exponent. Its exponent field holds the longest time for which any rank waits for
+    the others, on a scale to `ALL_WAIT`."""
 
 
 class Pattern(enum.IntEnum):
@@ -414,7 +418,7 @@ class RtoLimits:
     """Minimum time by which the time-out exceeds the smoothed round trip time, for delays by the
     scheduler."""
     max_s: float = 0.25
-    """Longest time-out, at which doubling ends; also the interval at which a stalled worker requests a
+    """Longest time-out: it is not doubled beyond this. Also the interval at which a stalled worker requests a
     status."""
     probe_s: float | None = 0.002
     """Delay of a probe: it is sent when the oldest packet in flight has had no result for the smoothed round

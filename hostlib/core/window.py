@@ -45,7 +45,10 @@ class Kernel(Protocol):
         ...
 
     def next_timeout(self, state: CoreState) -> int:
-        """Return the time when the oldest packet in flight is overdue or needs a probe, or `NEVER`."""
+        """Return the time when the oldest packet in flight is overdue or needs a probe.
+
+        Return `NEVER` if no packet is in flight.
+        """
         ...
 
     def time_out(self, state: CoreState, now: int) -> None:
@@ -53,7 +56,7 @@ class Kernel(Protocol):
         ...
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
-        """Start the next round with new limits, and count results of this round that have arrived already.
+        """Start a round with new limits; count the results of the new round that have arrived already.
 
         The limit of claims changes only for packets that no rank has sent yet, and only after the packets of
         its last change are sent. So the limit is the same for a packet on all ranks, and a resent packet
@@ -317,7 +320,7 @@ class Window:
     def on_round(self) -> None:
         """Report completed rounds to the congestion control, and set its limits; `absorb` calls this itself.
 
-        Drivers that absorb packets in C, which stop at `round_due`, must call it.
+        A driver that absorbs packets in C must call this method: the loop in C stops at `round_due`.
 
         Raises:
             JobFault: the congestion control fails, or its limits are invalid.
@@ -356,7 +359,7 @@ class Window:
         return self.kernel.next_timeout(self.state)
 
     def on_timeout(self, now: int) -> None:
-        """Queue overdue packets for resending, or for a probe; without effect if none is overdue.
+        """Queue overdue packets for resending, or a probe; no effect before the time of `next_timeout`.
 
         A late result means a lost packet or a slow rank, and for a slow rank it would be a waste to send the
         window again. So only a few are resent at first, and they ask for a status. A packet that a status
@@ -422,7 +425,7 @@ class Window:
         return int(self.state.struct.first_at)
 
     def stalled_ns(self, now: int) -> int:
-        """Return the nanoseconds since the last new result, or since the collective began."""
+        """Return the nanoseconds since the collective's last new result; before that, since its start."""
         return now - int(self.state.struct.progress_at)
 
     def missing_ranks(self, *, since: int) -> tuple[int, ...] | None:

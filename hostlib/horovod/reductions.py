@@ -66,7 +66,10 @@ class How:
     """Rounding errors of each tensor's earlier sums (`hostlib.allreduce`); None: without error feedback."""
 
     def compressed(self, compression: type[Compressor]) -> tuple[type[Compressor], How]:
-        """Return the compressor to apply to tensors, and the arguments to reduce the compressed ones."""
+        """Return the compressor to apply to tensors, and the arguments of the compressed tensors' reduction.
+
+        If the switch compresses by an encoding (`Compressor.numbers`), tensors are not compressed before.
+        """
         if compression.numbers is not None and _switch(self):
             return NoneCompressor, replace(self, numbers=compression.numbers)
         return compression, self

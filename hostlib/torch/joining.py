@@ -167,17 +167,17 @@ class _StoreChannel:
 
 
 class StoreTexts:
-    """Texts in torch's store (`hostlib.collectives.watch.SharedTexts`); a store that is lost is never called.
+    """Texts in torch's store (`hostlib.collectives.watch.SharedTexts`); a lost store is never called.
 
-    On such a call torch prints a stack trace before it raises an error. The store is lost when its process
-    ends, often rank 0's.
+    If a lost store were called, torch would print a stack trace before it raises an error. A store is lost
+    when the process with the store ends, often the process of rank 0.
     """
 
     def __init__(self, store: dist.Store, parent: StoreTexts | None = None) -> None:
         """Use `store`.
 
-        `parent` is another object for the same store's process, whose connection to share; None: make a new
-        connection.
+        `parent` holds texts of a store in the same process, and shares its connection to that process; None:
+        make a new connection.
         """
         self._store = store
         self._parent = parent
@@ -218,7 +218,10 @@ class StoreTexts:
 
 
 def _connection(store: dist.Store) -> socket.socket | None:
-    """Return a connection to a store's process, which ends with the process; None if the store has none."""
+    """Return a connection to the process with a store; it closes when the process ends.
+
+    Return None if the store is not in a process (`torch.distributed.TCPStore`).
+    """
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
     if not isinstance(store, dist.TCPStore):
