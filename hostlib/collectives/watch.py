@@ -227,7 +227,7 @@ class Watch:
     def explain(self, number: int) -> str | None:
         """Describe how the ranks' calls differ, after call `number` has failed; None if it is unknown.
 
-        Only the first call of this method waits for other ranks; later calls return what is known at that time.
+        Only the first call of this method waits for other ranks; later calls return what is known then.
         """
         with self._explaining:
             if not self._explained:

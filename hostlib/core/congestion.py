@@ -64,7 +64,7 @@ def window_for(in_flight: int) -> int:
 
 
 class BadLimits(Exception):
-    """A congestion control failed, or its limits are invalid; the message names it and the valid range."""
+    """A congestion control failed, or a limit is invalid; the message names the limit and its valid range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,9 @@ class Congestion(Protocol):
 
     Optional attributes:
 
-    - `hears_losses` is True: `Round.lost` counts results that replace lost packets, instead of reports of
-      queues on the path of results.
-    - `packet_bytes` is set, before `start`, to the bytes of a packet with lanes on the wire.
+    - `hears_losses` is True: ranks report packets that were lost, and `Round.lost` counts the results with
+      such a report. Ranks then do not report queues on the path of their results.
+    - `packet_bytes`: the library sets it, before `start`, to the bytes of a packet with lanes on the wire.
     - `hears_waiting` is False: the control does not use `Round.waiting`. Only then are exponents foreseen,
       because packets with foreseen exponents have no field to report waiting.
     - `in_c`: constant addresses of the control's C function and state, if the compiled core can call it.

@@ -237,7 +237,7 @@ class Pattern(enum.IntEnum):
 
 
 class Counter(enum.IntEnum):
-    """Counters of the core; STALE to WRONG_EPOCH are packets that it ignored."""
+    """Counters of the core; STALE to WRONG_EPOCH count packets that the core ignored."""
 
     SENT = 0
     RESENT = 1
@@ -259,7 +259,7 @@ class Counter(enum.IntEnum):
     ANSWERS = 15
     """Stored answers that were sent; SENT and RESENT do not include them."""
     REPAIRS = 16
-    """Packets whose sum overflowed, so that this rank sent its raw values."""
+    """Packets whose sum overflowed, so that this rank sent the packets' values unscaled."""
     BYPASSED = 17
     """Packets counted in SENT that carry BYPASS."""
     MARKED = 18

@@ -75,9 +75,9 @@ class NumericErrors:
     """
 
     nonfinite: int | None
-    """A rank has a NaN or infinite value in that packet; its results are NaN."""
+    """A rank has a NaN or infinite value in that packet; the packet's results are NaN."""
     overflow: int | None
-    """A sum in that packet left the int32 range; its results are wrong."""
+    """A sum in that packet left the int32 range; the packet's results are wrong."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,10 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Return the input with mean 0 and variance 1 in each channel, over all ranks."""
+        """Return the normalized input, scaled and shifted by the learned parameters, if `affine` is True.
+
+        In training, each channel is normalized by its mean and variance over the batches of all ranks.
+        """
         self._check_input_dim(input)
         if not self.training or current().size == 1:
             result: torch.Tensor = super().forward(input)

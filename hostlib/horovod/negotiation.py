@@ -139,7 +139,7 @@ class Coordinator:
         the set have removed the set."""
 
     def add_set(self, number: int, ranks: Sequence[int]) -> list[Announcement]:
-        """Add a process set, to which its ranks may have submitted already."""
+        """Add a process set; its ranks may have submitted collectives to it before."""
         self._sets[number] = ranks
         return self._ready([key for key in self._waiting if key[0] == number])
 
@@ -193,7 +193,7 @@ class Coordinator:
         return [self._stall(key, now) for key in found]
 
     def overdue(self, now: float, limit_s: float) -> str:
-        """Describe the first request that has waited longer than `limit_s`, and its missing ranks.
+        """Describe the first request that has waited longer than `limit_s`, with the ranks that it waits for.
 
         Return "" if no request has waited so long.
         """

@@ -125,7 +125,7 @@ global_process_set: Final = ProcessSet()
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """A rank's position on its machine (local), and among all machines' ranks of its local rank (cross)."""
+    """A rank's position on its machine (local), and among the ranks with this local rank (cross)."""
 
     local_rank: int
     local_size: int
@@ -219,7 +219,7 @@ class World:
         return new
 
     def remove_set(self, old: ProcessSet) -> bool:
-        """End the collectives of a process set; return whether it was registered.
+        """End the collectives of a process set; return whether the set was registered.
 
         Torch's group stays until all ranks have removed the set: other ranks' collectives may be under way.
         """
@@ -430,7 +430,8 @@ def _first_text(text: str) -> str:
 def _stall_limits() -> tuple[float, float]:
     """Return the seconds that a collective may wait for ranks: until a warning, and until the job's end.
 
-    Rank 0 warns, and ends the job; 0 means never. As in Horovod, the job does not end without an earlier warning.
+    Rank 0 warns, and ends the job. A time of 0 means never. As in Horovod, the job does not end without an
+    earlier warning.
     """
     checks = os.environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") in ("", "0")
     stall_s = max(0.1, _seconds("HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S)) if checks else 0.0

@@ -149,7 +149,7 @@ class Waited:
 
 @dataclass(frozen=True, slots=True)
 class GroupRequest:
-    """Message: a worker requests a job of some ranks of its job, itself included."""
+    """Message: a worker requests a new job for some ranks of its job, its own rank included."""
 
     key: str
     """Text that is the same for all these ranks, and different for every other request."""

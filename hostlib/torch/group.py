@@ -101,8 +101,8 @@ class InaProcessGroup(dist.ProcessGroup):
         job."""
         self._watch: Watch | None = None
         self._beside: StoreTexts | None = None
-        """The group's store, over an additional connection for calls that do not block. Groups of some ranks
-        share the connection of the default group."""
+        """The group's store, over an additional connection, so that blocking calls over the first connection
+        do not delay `_watch`. Groups of some ranks share the default group's additional connection."""
         self._calls: SwitchCalls | None = None
         self._plans = Plans()
         self._why_never = "it has one rank"
