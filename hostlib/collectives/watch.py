@@ -256,8 +256,8 @@ class Watch:
     def found(self) -> str | None:
         """Describe how the ranks disagree; None if no disagreement is known.
 
-        First wait until the other ranks know it too, or do not answer: a caller that raises an error may end
-        its process, and with it the store and other ranks' connections.
+        First wait until the other ranks know of the disagreement, too, or do not answer in time. If a caller
+        raises an error, its process may end, and with it the store and other ranks' connections.
         """
         if self._found is not None:
             self._all_know.wait(self._explain_s)

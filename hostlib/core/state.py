@@ -93,7 +93,8 @@ NEVER: Final = 2**63 - 1
 """Infinite time: stands for a time-out or deadline that is never reached."""
 
 ALL_WAIT: Final = 254
-"""Largest value of a packet's waiting field: this rank waits for every result. 255 has another meaning."""
+"""Largest value of a packet's waiting field: this rank waits for every result. In the same
+field 255 stands for NaN or infinity (`hostlib.wire.encodings.NONFINITE`)."""
 
 PROBES: Final = 2
 """Maximum number of probes without a result in between; after these, packets are resent only at time-outs."""

@@ -137,7 +137,7 @@ class Exchange(NamedTuple):
     numbers: Encoding | None = None
     """Encoding of float32 values; None: as in the settings."""
     feedback: bool = False
-    """True to write the rounding error to `source`, which must be a separate array."""
+    """True to write the rounding error to `source`, which must not share memory with `output`."""
     series: Sequence[tuple[str, int]] = ()
     """For a SUM of float32: (name, number of elements) of each of its calls, if its exponents may be
     predicted from earlier calls of the same names (`hostlib.core.foresight`). Empty: do not predict
@@ -421,7 +421,7 @@ class Window:
 
     @property
     def first_result_at(self) -> int:
-        """Time of the collective's first result; before the first result, time of the collective's start."""
+        """Time of the collective's first result, in ns; before that, time of the collective's start."""
         return int(self.state.struct.first_at)
 
     def stalled_ns(self, now: int) -> int:

@@ -126,7 +126,10 @@ def preprocess_all(
 
 @contextlib.contextmanager
 def on_cores(bound: Sequence[set[int]], everywhere: set[int]) -> Iterator[None]:
-    """Run the block on the cores in `bound`; if `bound` is empty, on all cores of this process."""
+    """Run the block on the cores of the only set in `bound`, and bind to `everywhere` afterwards.
+
+    If `bound` is empty, the block may run on all cores of this process.
+    """
     for cores in bound:
         os.sched_setaffinity(0, cores)
     yield

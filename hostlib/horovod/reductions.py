@@ -180,7 +180,7 @@ def _is_averaged(tensor: torch.Tensor, op: ReduceOp) -> bool:
 
 
 def _scales(tensor: torch.Tensor, how: How) -> tuple[float, float]:
-    """Return the factors before and after a reduction.
+    """Return the factors to multiply `tensor` by before and after a reduction.
 
     The switch rounds floats to a fixed point. For float32 and float64 through the switch, both factors are
     applied to the sum, with one rounding instead of two.

@@ -86,7 +86,8 @@ def join_group(store: dist.Store, rank: int, ranks: Sequence[int], timeout: time
 def _all_here(store: dist.Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> str:
     """Wait for the other ranks of a group; return a text that is unique to this group.
 
-    The last rank to arrive, or the first to give up, decides for all. Raises RendezvousError if one gave up.
+    The first of two events decides for all ranks: the last rank arrives, or a rank's time-out expires. In the
+    second case all ranks raise RendezvousError.
     """
 
     def decide(late: str, key: str = "") -> None:
@@ -152,7 +153,7 @@ class _StoreChannel:
         self._spread = 0
 
     def gather(self, text: str) -> list[str]:
-        """Store this rank's text; return all ranks' texts at the first rank, nothing at other ranks."""
+        """Store this rank's text; return all ranks' texts at the first rank, [] at other ranks."""
         self._store.set(f"machine/{self._rank}", text)
         ranks = range(0 if self._rank else self._size)
         return [self._store.get(f"machine/{rank}").decode() for rank in ranks]
