@@ -60,8 +60,7 @@ class CallOptions(NamedTuple):
     None: the source is complete."""
     here: bool = False
     """True: the calling thread carries out the call itself, and blocks until the call is done. This applies
-    only if no earlier asynchronous call is unfinished; otherwise the library's thread carries out this
-    call, too."""
+    only if no other call is waiting or under way; otherwise the library's thread carries out this call."""
     series: str | None = None
     """Key that calls with similar values share (`hostlib.core.foresight`); None: `name`."""
 

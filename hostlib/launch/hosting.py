@@ -24,7 +24,8 @@ from hostlib.meet import other_protocol
 from hostlib.settings import EMBEDDED, Settings
 
 MEETING_S: Final = 300.0
-"""Longest wait, in seconds, for the first rank's answer: the first use of a switch program compiles it."""
+"""Longest wait, in seconds, for the first rank's answer. It is long because the first use of a switch program
+compiles the program."""
 
 FINISH_S: Final = 2.0
 """Longest wait, in seconds, at the end of a job for the other ranks to leave the job."""

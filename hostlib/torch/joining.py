@@ -221,7 +221,7 @@ class StoreTexts:
 def _connection(store: dist.Store) -> socket.socket | None:
     """Return a connection to the process with a store; it closes when the process ends.
 
-    Return None if the store is not in a process (`torch.distributed.TCPStore`).
+    Return None for a store without such a process: any store except `torch.distributed.TCPStore`.
     """
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store

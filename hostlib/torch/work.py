@@ -248,7 +248,8 @@ class GlooWork(dist.Work):
         """Wait for the collective's end, for `_LOOK` or a shorter `timeout`; return True if it has ended.
 
         The caller repeats this, because a wait of gloo does not notice that the group was aborted. Only a
-        wait for a send or a receive takes up to `timeout`: its time-out would end the connection.
+        wait for a send or a receive takes up to `timeout`: its time-out would end sends and receives
+        for good.
         """
         try:
             if self._messages is not None:  # a time-out would end sends and receives for good
