@@ -109,7 +109,7 @@ class JobConfig:
     window: int | None = None
     """Length of the range of PSNs that may be under way; None: half of `slots`, or of `DEFAULT_SLOTS` if
     `slots` is 0. Without a fallback server, or with `atp`, all of these packets may be in flight at once.
-    With a fallback server at most an eighth of them may be (`hostlib.window_for`)."""
+    With a fallback server at most an eighth of them may be in flight (`hostlib.window_for`)."""
     fallback: bool = False
     """True if the job has a fallback server, for packets without a slot."""
     atp: bool = False

@@ -151,7 +151,10 @@ class NativeKernel:
         self.library.ina_absorb(ctypes.byref(state.struct), data.ctypes.data, data.nbytes, segment, now)
 
     def next_timeout(self, state: CoreState) -> int:
-        """Return the time when the oldest packet in flight is overdue or needs a probe, or `NEVER`."""
+        """Return the time when the oldest packet in flight is overdue or needs a probe.
+
+        Return `NEVER` if no packet is in flight.
+        """
         return int(self.library.ina_next_timeout(ctypes.byref(state.struct)))
 
     def time_out(self, state: CoreState, now: int) -> None:
@@ -159,5 +162,5 @@ class NativeKernel:
         self.library.ina_time_out(ctypes.byref(state.struct), now)
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
-        """Start the next round with new limits, and count results of this round that have arrived already."""
+        """Start a round with new limits; count the results of the new round that have arrived already."""
         self.library.ina_end_round(ctypes.byref(state.struct), in_flight, claims)

@@ -86,7 +86,10 @@ def require_constants(library: ctypes.CDLL, wanted: Mapping[str, int], *prefixes
 
 
 def _rows(library: ctypes.CDLL, table: str, row: type[ctypes.Structure]) -> list[Any]:
-    """Return the rows of a table; the last one has no name."""
+    """Return the rows of an exported table, with the row without a name that ends it.
+
+    Raises NativeMissing if the library does not export `table`.
+    """
     try:
         first = row.in_dll(library, table)
     except ValueError as error:

@@ -59,8 +59,8 @@ class CallOptions(NamedTuple):
     """Function that waits until a device has copied the source to the array; called in the library's thread.
     None: the source is complete."""
     here: bool = False
-    """True if the calling thread itself carries out the call, and blocks until the call is done. If other
-    calls wait, the library's thread carries out this call, too."""
+    """True: the calling thread carries out the call itself, and blocks until the call is done. This applies
+    only if no other call is waiting or under way; otherwise the library's thread carries out this call."""
     series: str | None = None
     """Key that calls with similar values share (`hostlib.core.foresight`); None: `name`."""
 
@@ -88,8 +88,8 @@ class Collective(NamedTuple):
     """Number of elements from the start of one shard to the start of the next, in the array of all shards.
     None: the shards lie back to back."""
     part: str = ""
-    """Text that describes which part of a call this is, or which calls are fused; ranks must agree on it. "":
-    one whole call."""
+    """Text that says which part of a call this collective is, or which calls are fused in it. Ranks must
+    agree on the text. "": one whole call."""
     calls: int = 1
     """Number of calls that are complete once this collective has ended: 0 for a part of a call, except for
     the last part."""

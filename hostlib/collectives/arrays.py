@@ -230,7 +230,7 @@ def with_residual(staged: Staged, residual: object) -> Staged:
     The collective then writes its rounding error to `residual`.
 
     Raises:
-        UnsupportedArray: `residual` does not fit the array.
+        UnsupportedArray: `residual` does not fit the array, or shares memory with the source or the target.
     """
     if staged.source.dtype != np.float32:
         raise UnsupportedArray(f"residual is for floats, the array is {staged.dtype}")

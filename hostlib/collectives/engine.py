@@ -224,8 +224,9 @@ class SwitchEngine(Engine):
     def _restrict(self) -> None:
         """Limit packets in flight to the link's capacity and the job's grant.
 
-        The socket would lose results of more packets: its buffer may be small (net.core.rmem_max). Packets
-        beyond the granted slots would only go on to the fallback server, and delay other packets there.
+        With more packets in flight the socket would lose results: its buffer may be small
+        (net.core.rmem_max). Packets beyond the granted slots would find no slot; they would go on to the
+        fallback server, and delay other packets there.
         """
         room, granted = self._link.room_packets, self._peers.granted()
         self._window.restrict_to(min(room, granted) if granted else room)

@@ -86,7 +86,7 @@ class Handle(Generic[Result]):
         return self.result()
 
     def result(self) -> Result:
-        """Return the result, or raise the collective's error. Raises RuntimeError before its end."""
+        """Return the result, or raise the collective's error. Raises RuntimeError until `done` is True."""
         if not self.done():
             raise RuntimeError(f"{self.collective.description} is not done")
         if self._error:

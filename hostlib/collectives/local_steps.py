@@ -139,7 +139,7 @@ class LocalSteps:
         return found
 
     def fail(self, error: JobBroken) -> None:
-        """End the job here: the first rank sends the reason to the others; any other rank only leaves."""
+        """End the job here: the first rank sends `error` to the others; any other rank only disconnects."""
         self.end.give_up(_told(error))
 
     def _put(self, step: int, part: Collective) -> None:

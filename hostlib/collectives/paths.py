@@ -32,7 +32,7 @@ class CallPaths:
         Args:
             call: The call, such as "allreduce max float32".
             path: The path that it takes.
-            reason: Why it does not take the switch.
+            reason: Why the call does not go through the switch; "": it does.
             loud: Whether the switch could have carried out the call.
         """
         with self._lock:

@@ -134,7 +134,7 @@ class Schedule:
             self._large.append(call)
 
     def put_back(self, calls: Sequence[Handle[Any]]) -> None:
-        """Put collectives that `next` has returned back at the front: they could not be carried out."""
+        """Return `calls` to the front of the schedule: `next` removed them, but they were not carried out."""
         self._small[:0] = calls
 
     def next(self) -> Fused | Slice:

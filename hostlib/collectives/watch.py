@@ -1,8 +1,8 @@
 """Watch over the calls of a process group: ranks that have waited long compare their latest calls.
 
-A call that ranks made differently, or that a rank did not make, fails with an error that names ranks and
-calls; packets alone show this only for calls that went through the switch on all ranks. A warning (logger
-``hostlib.watch``) names a rank that is only slow.
+If ranks made a call differently, or a rank did not make it, the call fails with an error that names the ranks
+and their calls. Packets alone show such a difference only for calls that went through the switch on all
+ranks. A warning (logger ``hostlib.watch``) names a rank that is only slow.
 """
 
 from __future__ import annotations
@@ -135,7 +135,10 @@ _log = logging.getLogger("hostlib.watch")
 
 
 class SharedTexts(Protocol):
-    """Store of texts that all ranks share, such as torch's; without its server, calls raise RuntimeError."""
+    """Store of texts that all ranks share, such as torch's store.
+
+    Calls raise RuntimeError once the process with the store has ended.
+    """
 
     def set(self, key: str, value: str, /) -> None:
         """Store a text."""
@@ -224,7 +227,7 @@ class Watch:
     def explain(self, number: int) -> str | None:
         """Describe how the ranks' calls differ, after call `number` has failed; None if it is unknown.
 
-        Only the first call of this method waits for other ranks; later calls return what is known by then.
+        Only the first call of this method waits for other ranks; later calls return what is known then.
         """
         with self._explaining:
             if not self._explained:
@@ -253,8 +256,8 @@ class Watch:
     def found(self) -> str | None:
         """Describe how the ranks disagree; None if no disagreement is known.
 
-        First wait until the other ranks know it too, or do not answer: a caller that raises an error may end
-        its process, and with it the store and other ranks' connections.
+        First wait until the other ranks know of the disagreement, too, or do not answer in time. If a caller
+        raises an error, its process may end, and with it the store and other ranks' connections.
         """
         if self._found is not None:
             self._all_know.wait(self._explain_s)
@@ -317,7 +320,8 @@ class Watch:
     def _let_others_read(self, deadline: float) -> None:
         """Wait until all ranks know of the disagreement.
 
-        The shared store ends with the process of one of the ranks, and the others could not read it any more.
+        The store is in the process of one rank. If that process ended first, the other ranks could no longer
+        read the store.
         """
         everyone = [f"knows/{rank}" for rank in range(self._size)]
         with contextlib.suppress(RuntimeError):

@@ -1,8 +1,8 @@
 """Congestion control: how many packets may be in flight, and how many of them may claim memory in the switch.
 
 A congestion control is asked between batches, never per packet. It answers with `Limits`: once at `start`,
-then after every *round*: as many results, in the order of their PSNs, as packets were allowed in flight. The
-core counts the results of a round; this module only does arithmetic on those counts.
+then after every *round*. A round is as many results, in the order of their PSNs, as packets were allowed in
+flight. The core counts the results of a round; this module only does arithmetic on those counts.
 
 Every rank has a congestion control of its own, and all must reach the same limits. A rank with a smaller
 window would delay all other ranks. And if some ranks sent a packet's contributions to a slot, and other ranks
@@ -54,7 +54,7 @@ packets that may be in flight.
 A packet is sent only when all packets that are a range or more earlier have results. With a factor of 1, one
 loss would stop all packets; with a longer range the other packets go on while the loss is detected and
 repaired, for three or four round trips, or more if the repair is lost. Goodput at 1 % loss, as a share of the
-goodput without loss (docs/results/loss.md): half with 4, 87 % with 8, 87 % with 16.
+goodput without loss (docs/results/loss.md): half with a factor of 4, 87 % with 8, 87 % with 16.
 """
 
 
@@ -64,7 +64,7 @@ def window_for(in_flight: int) -> int:
 
 
 class BadLimits(Exception):
-    """A congestion control failed, or its limits are invalid; the message names it and the valid range."""
+    """A congestion control failed, or a limit is invalid; the message names the limit and its valid range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,9 @@ class Congestion(Protocol):
 
     Optional attributes:
 
-    - `hears_losses` is True: `Round.lost` counts results that replace lost packets, instead of reports of
-      queues on the path of results.
-    - `packet_bytes` is set, before `start`, to the bytes of a packet with lanes on the wire.
+    - `hears_losses` is True: ranks report packets that were lost, and `Round.lost` counts the results with
+      such a report. Ranks then do not report queues on the path of their results.
+    - `packet_bytes`: the library sets it, before `start`, to the bytes of a packet with lanes on the wire.
     - `hears_waiting` is False: the control does not use `Round.waiting`. Only then are exponents foreseen,
       because packets with foreseen exponents have no field to report waiting.
     - `in_c`: constant addresses of the control's C function and state, if the compiled core can call it.
@@ -132,7 +132,7 @@ def asked(control: Congestion, ask: Callable[[], object], *, most: int, may_bypa
     Args:
         control: The congestion control.
         ask: Function that calls the congestion control.
-        most: The largest window.
+        most: Number of packets of the window: the maximum of each limit.
         may_bypass: Whether packets may go past the slots, to a fallback server.
 
     Raises:
@@ -154,7 +154,7 @@ def checked(answer: object, *, most: int, may_bypass: bool) -> Limits:
 
     Args:
         answer: The value that a congestion control returned.
-        most: Packets of the window.
+        most: Number of packets of the window: the maximum of each limit.
         may_bypass: Whether packets may go past the slots, to a fallback server.
 
     Raises:

@@ -22,7 +22,8 @@ from hostlib.core.window import Window
 from hostlib.errors import RanksDisagree
 
 CHECK_NS: Final = 250_000_000
-"""Nanoseconds between checks of a waiting worker for dead peers and signals; it also sends its statistics."""
+"""Interval, in nanoseconds, at which a waiting worker checks for dead peers and signals, and sends its
+statistics."""
 
 Arrivals = Iterable[tuple[NDArray[Any], int]]
 """Arrived packets: pairs of an array with packets of one length, back to back, and that length."""

@@ -93,7 +93,8 @@ NEVER: Final = 2**63 - 1
 """Infinite time: stands for a time-out or deadline that is never reached."""
 
 ALL_WAIT: Final = 254
-"""Largest value of a packet's waiting field: this rank waits for every result. 255 has another meaning."""
+"""Largest value of a packet's waiting field: this rank waits for every result. In the same
+field 255 stands for NaN or infinity (`hostlib.wire.encodings.NONFINITE`)."""
 
 PROBES: Final = 2
 """Maximum number of probes without a result in between; after these, packets are resent only at time-outs."""
@@ -210,14 +211,18 @@ class Kept(enum.IntFlag):
 
 
 class Mark(enum.IntFlag):
-    """Marks of a result, kept until its round counts them; the next higher byte is the reported waiting."""
+    """Marks of a result, kept until its round counts them.
+
+    The next higher byte is the waiting time that a result with `WAITS` reports.
+    """
 
     ECN = 0x01
     COLLISION = 0x02
     LATE = 0x04
     """The result had no collision, but took more than eight times the shortest round trip."""
     WAITS = 0x08
-    """The result carries no exponent: its exponent field reports waiting instead."""
+    """The result carries no exponent. Its exponent field holds the longest time for which any rank waits for
+    the others, on a scale to `ALL_WAIT`."""
 
 
 class Pattern(enum.IntEnum):
@@ -233,7 +238,7 @@ class Pattern(enum.IntEnum):
 
 
 class Counter(enum.IntEnum):
-    """Counters of the core; STALE to WRONG_EPOCH are packets that it ignored."""
+    """Counters of the core; STALE to WRONG_EPOCH count packets that the core ignored."""
 
     SENT = 0
     RESENT = 1
@@ -255,7 +260,7 @@ class Counter(enum.IntEnum):
     ANSWERS = 15
     """Stored answers that were sent; SENT and RESENT do not include them."""
     REPAIRS = 16
-    """Packets whose sum overflowed, so that this rank sent its raw values."""
+    """Packets whose sum overflowed, so that this rank sent the packets' values unscaled."""
     BYPASSED = 17
     """Packets counted in SENT that carry BYPASS."""
     MARKED = 18
@@ -414,7 +419,7 @@ class RtoLimits:
     """Minimum time by which the time-out exceeds the smoothed round trip time, for delays by the
     scheduler."""
     max_s: float = 0.25
-    """Longest time-out, at which doubling ends; also the interval at which a stalled worker requests a
+    """Longest time-out: it is not doubled beyond this. Also the interval at which a stalled worker requests a
     status."""
     probe_s: float | None = 0.002
     """Delay of a probe: it is sent when the oldest packet in flight has had no result for the smoothed round

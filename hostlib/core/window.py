@@ -45,7 +45,10 @@ class Kernel(Protocol):
         ...
 
     def next_timeout(self, state: CoreState) -> int:
-        """Return the time when the oldest packet in flight is overdue or needs a probe, or `NEVER`."""
+        """Return the time when the oldest packet in flight is overdue or needs a probe.
+
+        Return `NEVER` if no packet is in flight.
+        """
         ...
 
     def time_out(self, state: CoreState, now: int) -> None:
@@ -53,7 +56,7 @@ class Kernel(Protocol):
         ...
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
-        """Start the next round with new limits, and count results of this round that have arrived already.
+        """Start a round with new limits; count the results of the new round that have arrived already.
 
         The limit of claims changes only for packets that no rank has sent yet, and only after the packets of
         its last change are sent. So the limit is the same for a packet on all ranks, and a resent packet
@@ -72,9 +75,9 @@ class NumericErrors:
     """
 
     nonfinite: int | None
-    """A rank has a NaN or infinite value in that packet; its results are NaN."""
+    """A rank has a NaN or infinite value in that packet; the packet's results are NaN."""
     overflow: int | None
-    """A sum in that packet left the int32 range; its results are wrong."""
+    """A sum in that packet left the int32 range; the packet's results are wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,7 @@ class Exchange(NamedTuple):
     numbers: Encoding | None = None
     """Encoding of float32 values; None: as in the settings."""
     feedback: bool = False
-    """True to write the rounding error to `source`, which must be a separate array."""
+    """True to write the rounding error to `source`, which must not share memory with `output`."""
     series: Sequence[tuple[str, int]] = ()
     """For a SUM of float32: (name, number of elements) of each of its calls, if its exponents may be
     predicted from earlier calls of the same names (`hostlib.core.foresight`). Empty: do not predict
@@ -317,7 +320,7 @@ class Window:
     def on_round(self) -> None:
         """Report completed rounds to the congestion control, and set its limits; `absorb` calls this itself.
 
-        Drivers that absorb packets in C, which stop at `round_due`, must call it.
+        A driver that absorbs packets in C must call this method: the loop in C stops at `round_due`.
 
         Raises:
             JobFault: the congestion control fails, or its limits are invalid.
@@ -356,7 +359,7 @@ class Window:
         return self.kernel.next_timeout(self.state)
 
     def on_timeout(self, now: int) -> None:
-        """Queue overdue packets for resending, or for a probe; without effect if none is overdue.
+        """Queue overdue packets for resending, or a probe; no effect before the time of `next_timeout`.
 
         A late result means a lost packet or a slow rank, and for a slow rank it would be a waste to send the
         window again. So only a few are resent at first, and they ask for a status. A packet that a status
@@ -418,11 +421,11 @@ class Window:
 
     @property
     def first_result_at(self) -> int:
-        """Time of the collective's first result; before the first result, time of the collective's start."""
+        """Time of the collective's first result, in ns; before that, time of the collective's start."""
         return int(self.state.struct.first_at)
 
     def stalled_ns(self, now: int) -> int:
-        """Return the nanoseconds since the last new result, or since the collective began."""
+        """Return the nanoseconds since the collective's last new result; before that, since its start."""
         return now - int(self.state.struct.progress_at)
 
     def missing_ranks(self, *, since: int) -> tuple[int, ...] | None:

@@ -1,7 +1,7 @@
 """Train a network in four stages, each marked by the resource that it uses, so that jobs can take turns.
 
     ina run -np 2 -- python -m hostlib.demos.four_stages --iterations 20
-    ina schedule interleave                                 # in groups: speed measured beside predicted
+    ina schedule interleave                                 # groups of jobs: measured and predicted speed
 
 An iteration reads records from a file past the page cache (storage), converts them to images (CPU), computes
 the gradient of a perceptron (GPU) and averages it over the workers through the switch (network). It uses no
@@ -126,7 +126,10 @@ def preprocess_all(
 
 @contextlib.contextmanager
 def on_cores(bound: Sequence[set[int]], everywhere: set[int]) -> Iterator[None]:
-    """Run the block on the cores in `bound`; if `bound` is empty, on all cores of this process."""
+    """Run the block on the cores of the only set in `bound`, and bind to `everywhere` afterwards.
+
+    If `bound` is empty, the block may run on all cores of this process.
+    """
     for cores in bound:
         os.sched_setaffinity(0, cores)
     yield

@@ -70,7 +70,7 @@ class BesideLink:
         self._incoming = np.zeros(_RECEIVE_BYTES, np.uint8)
         self._outgoing = np.zeros(DATAGRAM_BYTES, np.uint8)
         self.strangers = 0
-        """Number of dropped datagrams, neither from the switch nor from a worker."""
+        """Number of datagrams dropped because they came neither from the switch nor from a worker."""
         self.errors = 0
         """Number of failed calls to send or receive."""
 

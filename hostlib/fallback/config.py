@@ -13,7 +13,7 @@ from hostlib.errors import ConfigError
 from hostlib.wire.tree import Tree
 
 LEVELS: Final = 14
-"""Number of reminders of an entry after which their interval no longer doubles."""
+"""Number of reminders of an entry after which the interval between reminders no longer doubles."""
 
 BATCH: Final = 64
 """Maximum number of packets to send at once: every kernel with UDP_SEGMENT supports this."""

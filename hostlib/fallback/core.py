@@ -151,7 +151,10 @@ class FallbackCore:
         return int(self.library.ina_fallback_next_timeout(self.handle))
 
     def pump(self, io: _native.IoStruct, control: int, deadline: int) -> int:
-        """Move packets between a socket and the core; see ``ina_pump.c``."""
+        """Move packets between a socket and the core; return the reason for its end (``ina_pump.c``).
+
+        Ends at `deadline` (monotonic ns), at a signal, or when `control` (-1: none) is readable.
+        """
         return int(
             self.library.ina_fallback_pump(self.handle, ctypes.byref(io), _SEND_BYTES, control, deadline)
         )

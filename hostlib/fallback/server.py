@@ -53,7 +53,7 @@ class FallbackLink(PacketSocket):
     def introduce(self) -> None:
         """Send an empty datagram: a software switch's port takes the first sender as the port's peer.
 
-        Over a network nothing is sent: the switch would count a truncated packet without a job.
+        With *udp* nothing is sent: the switch would count the datagram as a truncated packet without a job.
         """
         if self._to_a_port:
             with contextlib.suppress(OSError):  # the switch does not listen yet
@@ -207,7 +207,7 @@ class FallbackServer:
 
 
 class _Signals:
-    """Notes SIGTERM and SIGINT; restores the handlers at the end."""
+    """Records SIGTERM and SIGINT inside the context; then restores the earlier handlers."""
 
     def __init__(self) -> None:
         self.came = False

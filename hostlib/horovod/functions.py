@@ -110,14 +110,17 @@ def _unpacked(data: torch.Tensor) -> Any:
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalization as `torch.nn.BatchNorm1d` to `3d`, over the batches of all ranks in training."""
+    """Batch normalization like torch's `BatchNorm1d` to `BatchNorm3d`.
+
+    In training, mean and variance are over the batches of all ranks.
+    """
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2:
             raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Return the input with mean 0 and variance 1 in each channel, over all ranks."""
+        """Return the normalized input, scaled and shifted by the learned parameters, if `affine` is True."""
         self._check_input_dim(input)
         if not self.training or current().size == 1:
             result: torch.Tensor = super().forward(input)

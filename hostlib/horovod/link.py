@@ -69,7 +69,7 @@ class Link:
         self._stall_s, self._limit_s = stall_s, limit_s
         self._over = threading.Event()
         self.announced: queue.SimpleQueue[Announcement | None] = queue.SimpleQueue()
-        """The next announcement; None: no announcement follows."""
+        """Received announcements, in order; None in the queue: no announcement follows."""
         self.lost = ""
         """Reason why the ranks can no longer agree on collectives; empty while they can."""
         self._threads = [

@@ -40,7 +40,10 @@ class Reduction:
     """Encoding of floats through the switch; None: the job's encoding."""
 
     def of(self, what: str) -> str:
-        """Describe this reduction of `what`: "sum of 4 float32"."""
+        """Describe this reduction of `what`: "sum float32 of 3x4".
+
+        Factors other than 1, and the encoding if it is set, follow.
+        """
         scaled = f", scaled by {self.prescale!r} and {self.postscale!r}"
         return "".join(
             (
@@ -104,7 +107,7 @@ class Announcement:
     last_joined: int | None = None
     """The last rank that called `join`; None: not all ranks have called it."""
     set_removed: bool = False
-    """True if all ranks have removed the process set; no announcement of it follows."""
+    """True if all ranks have removed the process set; no further announcement is about this set."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -136,7 +139,7 @@ class Coordinator:
         the set have removed the set."""
 
     def add_set(self, number: int, ranks: Sequence[int]) -> list[Announcement]:
-        """Add a process set, to which its ranks may have submitted already."""
+        """Add a process set; its ranks may have submitted collectives to it before."""
         self._sets[number] = ranks
         return self._ready([key for key in self._waiting if key[0] == number])
 
@@ -190,7 +193,7 @@ class Coordinator:
         return [self._stall(key, now) for key in found]
 
     def overdue(self, now: float, limit_s: float) -> str:
-        """Describe the first request that has waited longer than `limit_s`, and its missing ranks.
+        """Describe the first request that has waited longer than `limit_s`, with the ranks that it waits for.
 
         Return "" if no request has waited so long.
         """

@@ -121,7 +121,10 @@ class AveragedGradients:
         return averaged
 
     def _note(self, parameter: torch.Tensor) -> None:
-        """Count a backward pass of a parameter; submit its group after the last pass of all in the group."""
+        """Count a backward pass of a parameter; submit its group after all passes of all its parameters.
+
+        Raises AssertionError after more than `passes` passes.
+        """
         if not self._follows(parameter):
             return
         left = self._left.get(id(parameter), self.passes) - 1

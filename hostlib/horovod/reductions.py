@@ -66,7 +66,10 @@ class How:
     """Rounding errors of each tensor's earlier sums (`hostlib.allreduce`); None: without error feedback."""
 
     def compressed(self, compression: type[Compressor]) -> tuple[type[Compressor], How]:
-        """Return the compressor to apply to tensors, and the arguments to reduce the compressed ones."""
+        """Return the compressor to apply to tensors, and the arguments of the compressed tensors' reduction.
+
+        If the switch compresses by an encoding (`Compressor.numbers`), tensors are not compressed before.
+        """
         if compression.numbers is not None and _switch(self):
             return NoneCompressor, replace(self, numbers=compression.numbers)
         return compression, self
@@ -177,7 +180,7 @@ def _is_averaged(tensor: torch.Tensor, op: ReduceOp) -> bool:
 
 
 def _scales(tensor: torch.Tensor, how: How) -> tuple[float, float]:
-    """Return the factors before and after a reduction.
+    """Return the factors to multiply `tensor` by before and after a reduction.
 
     The switch rounds floats to a fixed point. For float32 and float64 through the switch, both factors are
     applied to the sum, with one rounding instead of two.

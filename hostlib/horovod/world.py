@@ -125,7 +125,7 @@ global_process_set: Final = ProcessSet()
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """A rank's position on its machine (local), and among all machines' ranks of its local rank (cross)."""
+    """A rank's position on its machine (local), and among the ranks with this local rank (cross)."""
 
     local_rank: int
     local_size: int
@@ -176,7 +176,7 @@ class World:
             return f"{kind}.noname.{next(self._unnamed.setdefault((process_set, kind), itertools.count(1)))}"
 
     def submit(self, operation: Submitted) -> None:
-        """Submit a collective. Raises ValueError if one of the same name is under way."""
+        """Submit a collective. Raises ValueError if a collective of the same name is under way."""
         request = operation.request
         if os.getpid() != self._process:
             raise NotInitialized(
@@ -219,7 +219,7 @@ class World:
         return new
 
     def remove_set(self, old: ProcessSet) -> bool:
-        """End the collectives of a process set; return whether it was registered.
+        """End the collectives of a process set; return whether the set was registered.
 
         Torch's group stays until all ranks have removed the set: other ranks' collectives may be under way.
         """
@@ -327,7 +327,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | None = None) -> 
 
 
 def shutdown() -> None:
-    """Leave the job, after the earlier collectives that all ranks have submitted."""
+    """Carry out the collectives that all ranks have submitted so far, then leave the job."""
     global _world
     if _world is not None:
         leaving, _world = _world, None
@@ -428,9 +428,10 @@ def _first_text(text: str) -> str:
 
 
 def _stall_limits() -> tuple[float, float]:
-    """Return the seconds after which rank 0 warns of a stalled collective, and after which it ends the job.
+    """Return the seconds that a collective may wait for ranks: until a warning, and until the job's end.
 
-    0 means never. As in Horovod, the job does not end without an earlier warning.
+    Rank 0 warns, and ends the job. A time of 0 means never. As in Horovod, the job does not end without an
+    earlier warning.
     """
     checks = os.environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") in ("", "0")
     stall_s = max(0.1, _seconds("HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S)) if checks else 0.0

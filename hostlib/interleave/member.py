@@ -16,7 +16,7 @@ from hostlib.meet import TO_WORKER_BYTES, Lines, MessageError, encode
 from hostlib.meet.connections import Place, knock
 
 CONNECT_S: Final = 60.0
-"""Longest wait for the turn server's answers."""
+"""Longest wait, in seconds, for each answer of the turn server while this process joins."""
 VARIABLE: Final = "INA_GROUP"
 """Environment variable, set by the launcher, with the group's address and the job's name in the group."""
 

@@ -71,7 +71,7 @@ class TurnServer(Door):
         self._turns = TurnOrder(offsets, ranks)
         self._patience_s = patience_s
         self._heard_s = math.inf
-        """Time at which the last message of any member arrived."""
+        """Time at which the last message of any member arrived, in seconds of the monotonic clock."""
         self._connections: dict[Member, socket.socket] = {}
         self._measured: dict[Member, deque[Iteration]] = {
             member: deque(maxlen=KEPT) for member in self._turns.members

@@ -1,1 +1,1 @@
-"""Move a window's packets over sockets; only here the host library blocks and reads a clock."""
+"""Move a window's packets over sockets: with a clock and waits, which `hostlib.core` does without."""

@@ -11,8 +11,8 @@ from hostlib.addresses import Address
 _SO_MEMINFO: Final = 55
 _SK_MEMINFO_DROPS: Final = 8
 _MOST_READ: Final = 4096
-"""Maximum number of datagrams to read per call: more than the socket can hold. It limits a call while a
-sender goes on."""
+"""Maximum number of datagrams to read per call: more than the socket can hold. So a call ends even if a
+sender goes on sending."""
 
 
 def take_everywhere(port: int = 0, *, shared: bool = False) -> socket.socket:
@@ -103,7 +103,8 @@ class HeldAddress:
     def strangers(self) -> int:
         """Return the number of datagrams so far that senders other than the switch have sent.
 
-        Call this at intervals: datagrams that a full socket drops count, too, from any sender.
+        Call this at intervals: if this socket is full, the kernel drops datagrams, which all count as
+        strangers'.
         """
         for _ in range(_MOST_READ):
             try:

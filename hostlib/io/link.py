@@ -34,7 +34,7 @@ _PUMPED: Final = tuple(Pumped)
 
 
 def receive_bytes_for(window: int, packet_bytes: int) -> int:
-    """Return the bytes of a receive buffer for two windows of results, with the kernel's overhead."""
+    """Return the size in bytes of a receive buffer for two windows of results and the kernel's overhead."""
     return max(1 << 20, 4 * window * packet_bytes)
 
 

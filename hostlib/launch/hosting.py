@@ -24,8 +24,8 @@ from hostlib.meet import other_protocol
 from hostlib.settings import EMBEDDED, Settings
 
 MEETING_S: Final = 300.0
-"""Longest wait for the first rank's answer. It is long because the first use of a switch program compiles
-it."""
+"""Longest wait, in seconds, for the first rank's answer. It is long because the first use of a switch program
+compiles the program."""
 
 FINISH_S: Final = 2.0
 """Longest wait, in seconds, at the end of a job for the other ranks to leave the job."""
@@ -33,7 +33,10 @@ FINISH_S: Final = 2.0
 
 @dataclass(slots=True)
 class _Admission:
-    """An ``ina admit`` process. It ends when this process ends, or 30 s after a job without a request."""
+    """An ``ina admit`` process.
+
+    It ends when this process ends, or if it gets no request for a further job for 30 s after a job's end.
+    """
 
     options: list[str]
     process: subprocess.Popen[str]

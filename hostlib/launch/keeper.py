@@ -26,12 +26,12 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def members(group: int) -> list[int]:
-    """Return the processes of a group that have not ended, without its leader."""
+    """Return the ids of a group's processes that have not ended, without the group's leader."""
     return [process for process, _, its_group in _processes() if its_group == group != process]
 
 
 def _processes() -> list[tuple[int, int, int]]:
-    """Return all processes that have not ended, each with its parent and its group."""
+    """Return the ids of each process that has not ended, of its parent, and of its group."""
     found = []
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib takes long to import
         if not name.isdecimal():

@@ -11,7 +11,8 @@ srun       ``SLURM_PROCID SLURM_NTASKS SLURM_LOCALID SLURM_TASKS_PER_NODE``     
 =========  ======================================================================  =========================
 
 If several launchers' variables are set, the first launcher of the table counts. Only this launcher's
-variables identify a launch. So the ranks of a launch find each other even if a script starts each rank.
+variables identify a launch, not the parent process. So the ranks of a launch find each other even if a
+script of its own starts each rank.
 """
 
 from __future__ import annotations

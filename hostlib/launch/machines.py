@@ -52,7 +52,7 @@ class Channel(Protocol):
         ...
 
     def gather(self, text: str) -> Sequence[str]:
-        """Send this rank's text to the first rank; return all ranks' texts there, nothing at other ranks."""
+        """Send this rank's text to the first rank; return all ranks' texts there, [] at other ranks."""
         ...
 
     def spread(self, text: str) -> str:
@@ -312,7 +312,7 @@ class RankChannel:
         return [self._own, *(self._first.texts.get(rank, "") for rank in range(1, self._size))]
 
     def gather(self, text: str) -> Sequence[str]:
-        """Send this rank's text to the first rank; return all ranks' texts there, nothing at other ranks.
+        """Send this rank's text to the first rank; return all ranks' texts there, [] at other ranks.
 
         Raises MissingRanks, at the first rank, if some ranks do not connect; RendezvousError at others.
         """

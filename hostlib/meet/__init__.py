@@ -149,7 +149,7 @@ class Waited:
 
 @dataclass(frozen=True, slots=True)
 class GroupRequest:
-    """Message: a worker requests a job of some ranks of its job, itself included."""
+    """Message: a worker requests a new job for some ranks of its job, its own rank included."""
 
     key: str
     """Text that is the same for all these ranks, and different for every other request."""
@@ -255,7 +255,8 @@ def _reason(name: str, message: Mapping[str, Any]) -> str | None:
 
 
 SILENT_S: Final = 10
-"""Seconds without an answer after which the far end counts as gone; longer than a switch may be busy."""
+"""Seconds without an answer after which the far end counts as gone. No switch is so busy that it does not
+answer for this time."""
 _PROBES: Final = 6
 GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 """Error numbers of a connection whose far end has not answered."""

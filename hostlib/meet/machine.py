@@ -88,7 +88,10 @@ class OtherEnd:
     """At a machine's other ranks: the shared memory, and a connection to the machine's first rank."""
 
     def __init__(self, path: Path, rank: int, size: int, secret: str, first: int) -> None:
-        """Connect to the machine's `first` rank; for the rest see `FirstEnd`. Raises RendezvousError."""
+        """Connect to the machine's `first` rank; for the other arguments see `FirstEnd`.
+
+        Raises RendezvousError.
+        """
         self._first = first
         self._lines = Lines(_LONGEST, brackets=_LONGEST)
         self._socket = reach(path, rank, size, secret, _JOIN_S, first=first)
@@ -104,7 +107,7 @@ class OtherEnd:
         return said[0] if said else None
 
     def give_up(self, message: Message) -> None:
-        """Close the connection: the first rank notices that, and sends the reason to the remaining ranks."""
+        """Close the connection, and do not send `message`: the first rank informs the other ranks."""
         self.close()
 
     def close(self) -> None:

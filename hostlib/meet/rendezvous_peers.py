@@ -26,7 +26,8 @@ from hostlib.meet import (
 from hostlib.meet.connections import knock
 
 FAREWELL_S = 1.0
-"""Longest wait until the launcher has read a farewell; then it may reuse this worker's resources."""
+"""Longest wait, in seconds, until the launcher has read a farewell. After that the launcher may reuse this
+worker's resources."""
 ANSWER_S = 5.0
 """Longest wait, in seconds, for the launcher to name the ranks that have not joined."""
 

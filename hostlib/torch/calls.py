@@ -68,7 +68,7 @@ class Plans(dict[tuple[str, tuple[Hashable, ...]], Plan]):
     """
 
     def __setitem__(self, key: tuple[str, tuple[Hashable, ...]], plan: Plan) -> None:
-        """Store a plan; if there are `MOST` plans already, remove all of them before."""
+        """Store a plan; if there are `MOST` plans already, first remove them all."""
         if len(self) >= MOST:
             self.clear()
         super().__setitem__(key, plan)
@@ -76,7 +76,7 @@ class Plans(dict[tuple[str, tuple[Hashable, ...]], Plan]):
 
 @dataclass(frozen=True, slots=True)
 class SwitchCalls:
-    """Shared parts of all calls of a group through the switch."""
+    """Objects and settings that all calls of a group through the switch use."""
 
     communicator: Communicator
     watch: Watch

@@ -61,7 +61,7 @@ AROUND: Final = (
 """Torch's calls that never go through the switch."""
 
 THREADS_S: Final = 2.0
-"""Longest wait for this group's threads to end."""
+"""Longest wait, in seconds, for this group's threads to end."""
 
 _CPU: Final = torch.device("cpu")
 
@@ -101,8 +101,8 @@ class InaProcessGroup(dist.ProcessGroup):
         job."""
         self._watch: Watch | None = None
         self._beside: StoreTexts | None = None
-        """The group's store, over an additional connection for calls that do not block. Groups of some ranks
-        share the connection of the default group."""
+        """The group's store, over an additional connection, so that blocking calls over the first connection
+        do not delay `_watch`. Groups of some ranks share the default group's additional connection."""
         self._calls: SwitchCalls | None = None
         self._plans = Plans()
         self._why_never = "it has one rank"
@@ -162,7 +162,7 @@ class InaProcessGroup(dist.ProcessGroup):
 
     @untraced
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None) -> Any:
-        """Reduce a tensor over all ranks, in place at one of them; see `torch.distributed.reduce`."""
+        """Reduce a tensor over all ranks; only the root's tensor changes. See `torch.distributed.reduce`."""
         options = _options(dist.ReduceOptions, opts)
         if op is not None:
             options.reduceOp = op
@@ -379,7 +379,10 @@ class InaProcessGroup(dist.ProcessGroup):
         return work
 
     def _why_failed(self, timed_out: bool) -> JobBroken | None:
-        """Return the cause of a failed gloo call, or of a long wait for a call; None if it is unknown."""
+        """Return the cause of a failed gloo call; None if it is unknown.
+
+        With `timed_out`, the call has not failed: only a wait for it has lasted long.
+        """
         self._gloo_taken.failed |= not timed_out
         if self._broken is None and self._watch and (how := self._watch.found()):
             return RanksDisagree(how, job=self._job, psns=NO_PACKETS)

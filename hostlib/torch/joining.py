@@ -86,7 +86,8 @@ def join_group(store: dist.Store, rank: int, ranks: Sequence[int], timeout: time
 def _all_here(store: dist.Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> str:
     """Wait for the other ranks of a group; return a text that is unique to this group.
 
-    The last rank to arrive, or the first to give up, decides for all. Raises RendezvousError if one gave up.
+    The first of two events decides for all ranks: the last rank arrives, or a rank's time-out expires. In the
+    second case all ranks raise RendezvousError.
     """
 
     def decide(late: str, key: str = "") -> None:
@@ -152,7 +153,7 @@ class _StoreChannel:
         self._spread = 0
 
     def gather(self, text: str) -> list[str]:
-        """Store this rank's text; return all ranks' texts at the first rank, nothing at other ranks."""
+        """Store this rank's text; return all ranks' texts at the first rank, [] at other ranks."""
         self._store.set(f"machine/{self._rank}", text)
         ranks = range(0 if self._rank else self._size)
         return [self._store.get(f"machine/{rank}").decode() for rank in ranks]
@@ -167,17 +168,17 @@ class _StoreChannel:
 
 
 class StoreTexts:
-    """Texts in torch's store (`hostlib.collectives.watch.SharedTexts`); a store that is lost is never called.
+    """Texts in torch's store (`hostlib.collectives.watch.SharedTexts`); a lost store is never called.
 
-    On such a call torch prints a stack trace before it raises an error. The store is lost when its process
-    ends, often rank 0's.
+    If a lost store were called, torch would print a stack trace before it raises an error. A store is lost
+    when the process with the store ends, often the process of rank 0.
     """
 
     def __init__(self, store: dist.Store, parent: StoreTexts | None = None) -> None:
         """Use `store`.
 
-        `parent` is another object for the same store's process, whose connection to share; None: make a new
-        connection.
+        `parent` holds texts of a store in the same process, and shares its connection to that process; None:
+        make a new connection.
         """
         self._store = store
         self._parent = parent
@@ -218,7 +219,10 @@ class StoreTexts:
 
 
 def _connection(store: dist.Store) -> socket.socket | None:
-    """Return a connection to a store's process, which ends with the process; None if the store has none."""
+    """Return a connection to the process with a store; it closes when the process ends.
+
+    Return None for a store without such a process: any store except `torch.distributed.TCPStore`.
+    """
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
     if not isinstance(store, dist.TCPStore):

@@ -94,7 +94,8 @@ def encode_shards(
         divided: Whether `output` gets the average, rounded towards zero, instead of the sum.
 
     Returns:
-        The array of all shards; the array for this rank's shard; and a function that stores it in `output`.
+        The array of all shards' digits; the array for the sums of this rank's digits; and a function that
+        stores the result of these sums in `output`.
     """
     digits = _split(given.detach(), size)
     shards = digits.reshape(len(digits), size, output.numel()).swapaxes(0, 1)
@@ -114,7 +115,7 @@ def _split(tensor: torch.Tensor, size: int) -> NDArray[np.int32]:
 
 
 def _joining(tensor: torch.Tensor, digits: NDArray[Any], size: int, *, divisor: int) -> Callable[[], None]:
-    """Return a function that joins the sums of digits, divides them, and stores the result in a tensor."""
+    """Return a function that joins the sums in `digits`, divides by `divisor`, and fills `tensor`."""
 
     def finish() -> None:
         sums = torch.from_numpy(join(digits, size)).view(tensor.shape)

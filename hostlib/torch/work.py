@@ -245,7 +245,12 @@ class GlooWork(dist.Work):
         return True
 
     def _done_within(self, timeout: timedelta) -> bool:
-        """Wait for some time, with checks at intervals, because gloo does not notice an aborted group."""
+        """Wait for the collective's end, for `_LOOK` or a shorter `timeout`; return True if it has ended.
+
+        The caller repeats this, because a wait of gloo does not notice that the group was aborted. Only a
+        wait for a send or a receive takes up to `timeout`: its time-out would end sends and receives
+        for good.
+        """
         try:
             if self._messages is not None:  # a time-out would end sends and receives for good
                 return bool(self._inner.wait(timeout) if timeout else self._inner.wait())

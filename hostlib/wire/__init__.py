@@ -1,7 +1,8 @@
 """Layout of INA packets on the wire: the header of ``p4src/include/headers.p4``, and numpy dtypes.
 
 All fields are big endian. A *frame* is Ethernet, IPv4, UDP, INA header and `lanes` int32 values; over a
-plain UDP socket the library writes only the *payload* (INA header and lanes), and the kernel the rest.
+plain UDP socket the library writes only the *payload* (INA header and lanes), and the kernel writes the other
+headers.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ def width(fields: int) -> int:
 def scale_log2(exponent: int, fan_in: int) -> int:
     """Return the k for which values of a packet with this exponent are multiplied by 2**k.
 
-    With e = max(exponent, 1) every magnitude is below 2**(e - 126), so that n of them times 2**k reach 2**31
-    at most.
+    With e = max(exponent, 1) every magnitude is below 2**(e - 126), so that `fan_in` of them, times 2**k,
+    add up to 2**31 at most.
     """
     return 31 - log2_ceil(fan_in) - (max(exponent, 1) - 126)
 
@@ -127,10 +127,11 @@ def fixed_error_bound(largest: float, scale_bits: int, fan_in: int) -> float:
 def error_bound(exponent: int, fan_in: int, *, average: bool = False, foreseen: bool = False) -> float:
     """Return the largest absolute error of a result, against the exact sum of the float32 inputs.
 
-    Each rank rounds to a multiple of 2**-k (with an error of at most half of it, or all of it with more than
-    128 ranks, whose values may be clamped), and the sum, below fan_in * 2**(e - 126), is rounded to float32
-    twice at most (to 24 bits, and again if it is subnormal). Where the exact sum is beyond the float32 range
-    the result may be infinite.
+    With k = scale_log2(exponent, fan_in), each rank rounds to a multiple of 2**-k. The error is at most
+    2**-k / 2; with more than 128 ranks at most 2**-k, because values may be clamped. With
+    e = max(exponent, 1) the sum is below fan_in * 2**(e - 126). It is rounded to float32 at most twice: to 24
+    bits, and again if it is subnormal. Where the exact sum is beyond the float32 range, the result may be
+    infinite.
 
     Args:
         exponent: The shared exponent of the packet.

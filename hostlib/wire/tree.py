@@ -154,7 +154,8 @@ class Tree:
 
         `heard` maps nodes to the bitmaps of their sums.
 
-        If a missing child is a node with a bitmap in `heard`, that bitmap shows the missing ranks below it.
+        If a missing child is a node with a bitmap in `heard`, that bitmap shows which ranks below
+        the node are missing.
 
         >>> Tree.of({0: (-1, 2, 3), 1: (0, 1)}).missing({0: 0b100, 1: 0b10})
         (0, 2)

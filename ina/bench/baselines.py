@@ -37,7 +37,7 @@ class Library:
     launcher: tuple[str, ...] = ()
     """The launcher's command without ``-np`` and what follows; (): ranks are started without a launcher."""
     shared_object: str = ""
-    """File name of the MPI library for mpi4py to load, because two of them may be installed side by side."""
+    """File name of the MPI library that mpi4py must load, because two MPI libraries may be installed."""
 
     def missing(self, name: str) -> str | None:
         """Return a message with the missing requirement and how to install it; None if nothing is missing."""

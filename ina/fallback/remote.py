@@ -17,8 +17,8 @@ from ina.errors import ProcessFailed
 from ina.fallback.service import ASK_S, HELLO_S, check_secret, received
 
 PATIENCE_S: Final = 5.0
-"""Seconds without an answer of the server, after which the server's jobs end with this reason. Without this
-limit, their workers would time out later, and could not give the reason."""
+"""Seconds without an answer of the server after which `RemoteFallback.check` returns the server's silence as
+the reason to end its jobs. Without this limit, their workers would time out later, without that reason."""
 IDLE_S: Final = 20.0
 """Time after which an owner's connection to a server without jobs of the owner is closed, in seconds."""
 _RETRY_S: Final = 0.2

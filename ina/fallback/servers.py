@@ -32,7 +32,7 @@ class FallbackServers:
         """Store `connect`; connections are made when they are needed."""
         self._connect = connect
         self._at: dict[str, tuple[Server | None, RemoteFallback]] = {}
-        """By machine name: the machine's entry in the cluster at its connection's start; the connection."""
+        """By machine name: the machine's entry in the cluster when it was connected; the connection."""
 
     def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
         """Make each of these servers serve exactly these jobs of the service, and wait until all of them do.

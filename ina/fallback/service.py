@@ -77,7 +77,7 @@ class FallbackService(Door):
         self._jobs: dict[int, tuple[int | str, Mapping[str, Any]]] = {}
         """The served jobs by id: the owner (a name, or the number of a connection) and the description."""
         self._heard_s: dict[str, float] = {}
-        """Time of the last message from each named owner."""
+        """Time of the last message from each named owner, in seconds of the monotonic clock."""
         before = os.umask(0o177)
         try:
             super().__init__(address, secret or "", MOST, {"version": version(), "lanes": lanes})

@@ -69,7 +69,7 @@ def admitted(
 def _places(
     fabric: SwitchFabric, spec: LaunchSpec, beside: Sequence[str | None], stack: contextlib.ExitStack
 ) -> Sequence[str]:
-    """Return the host of each of the job's workers."""
+    """Return the host of each of the job's workers; `stack` ends the reservation of hosts, if any."""
     if spec.places:
         _check_one_each(spec)
         return spec.places

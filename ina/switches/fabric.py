@@ -227,7 +227,10 @@ class SwitchFabric:
         return next((host for host in hosts if host not in self._taken), None)
 
     def _add_host(self, rack: str) -> str:
-        """Add a host to a switch that this process has started, with a port of the usual kind; return it."""
+        """Add a host to the switch `rack`, which this process has started; return the host's name.
+
+        The new port is of the kind of the other ports: shared memory, or UDP.
+        """
         topology = self._require_topology()
         switch = self._embedded()[rack]
         assert isinstance(self.hosts, PortHosts)
