@@ -184,7 +184,10 @@ def _links(report: Report) -> dict[str, object]:
 
 
 def _loads(report: Report, foreseen: Prediction) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return predicted and carried bytes of each used link direction (from, to)."""
+    """Return the predicted and the carried bytes of each direction (from, to) of a link.
+
+    Directions for which both numbers are 0 are left out.
+    """
     used = [ends for ends, found in report.link_bytes.items() if found or ends in foreseen.link_bytes]
     return {ends: (foreseen.link_bytes.get(ends, 0), report.link_bytes[ends]) for ends in used}
 

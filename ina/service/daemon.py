@@ -269,7 +269,7 @@ class Daemon(ServiceLoop):
         return await self._kept(said)
 
     def _unfinished(self, name: str, tenant: str) -> bool:
-        """Return whether a tenant has a job of this name that is not over."""
+        """Return True if a tenant has an unfinished job of this name."""
         ledger = self._ledger
         return any(
             ledger.submitted[each].tenant == tenant

@@ -62,7 +62,7 @@ class Effects:
 
     Args:
         ledger: The desired and the held state.
-        testbed: The name of the testbed whose hosts run the workers.
+        testbed: The name of the testbed whose hosts run the workers; "": workers do not run in a testbed.
         network: Admits jobs to switches.
         executor: Starts and stops runs.
         fallback_jobs: Assigns jobs to fallback servers.

@@ -240,7 +240,10 @@ class FabricNetwork(Network):
         raise BadSpec(str(error)) from error
 
     def _may_find_room(self, error: Exception) -> bool:
-        """Return whether slots may become free, because processes of jobs on the switches may have died.
+        """Return True if slots may become free soon, because leases of jobs on the switches may expire.
+
+        A lease expires if the process of its job has died. Return False once each lease has been
+        renewed or has expired.
 
         The first time, also log a warning with `error`, the reason why a job could not be admitted.
         """
