@@ -223,7 +223,7 @@ class SlurmRuns(RunFolders):
     # ------------------------------------------------------------------ jobs ended by this service
 
     def _note_cancelled(self, run: int, numbers: Sequence[int]) -> None:
-        """Record that this service cancels Slurm jobs of a run: `status` then reports no failure.
+        """Record that this service cancels Slurm jobs of a run, which `status` must not report as a failure.
 
         `numbers` has the numbers of these Slurm jobs.
         """

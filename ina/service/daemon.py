@@ -223,7 +223,8 @@ class Daemon(ServiceLoop):
     async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
         """Accept jobs, which must have different names: all of them or none. Return their records.
 
-        A repeated call with the same `key` and tenant accepts no jobs, and returns the first call's jobs.
+        A repeated call with the same `key` and tenant accepts no jobs, and returns the first call's jobs. It
+        raises Conflict if its jobs have other names than those of the first call.
         """
         for at, job in enumerate(jobs):
             with _told_of(job, at):

@@ -208,7 +208,7 @@ class FabricNetwork(Network):
     def admit(
         self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, wiring: Wiring
     ) -> TreeAdmission:
-        """Admit a job to the switches, and to the fallback server if it shares slots.
+        """Admit a job to the switches and, if the job shares slots, to the fallback server.
 
         Args:
             job: The job.

@@ -237,7 +237,7 @@ class Network:
     def at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
-        """Return whether `reconcile` would probably change nothing, to judge by the reports in `told`.
+        """Return True if, according to the reports in `told`, `reconcile` would probably change nothing.
 
         See `Fleet.seems_reconciled`.
         """
