@@ -321,9 +321,7 @@ class Effects:
         del ledger.holds[number]  # last, as a run of this number may start from now on
 
     def _count_again(self, hold: HeldRun, why: str) -> None:
-        """Record that a run that ends will start again, for example with another tree.
-
-        The restart counts as a start of the workers of the run's jobs.
+        """Record that workers of a run's jobs are restarted in the same run, such as with another tree.
 
         Record this only for jobs whose workers have not ended, and that the core still wants in the run.
         """

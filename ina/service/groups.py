@@ -146,7 +146,8 @@ class Groups:
     def _entered(self, request: GroupRequest) -> FabricJob:
         """Admit a group to the switches.
 
-        If slots are exclusive, try the numbers in `slots_to_try` in turn until one of them fits.
+        If slots are exclusive, try the numbers of `slots_to_try` in turn, until the switches
+        have a free region of that number of slots.
         """
         fabric, parent = self._job.fabric, self._spec
         attached = fabric.spec.attached
