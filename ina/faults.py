@@ -1,4 +1,4 @@
-"""Points in the controller's service, each after a step with an outside effect, where a test can kill it."""
+"""Points where a test can kill the controller's service, each after a step with an outside effect."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _ONE_EACH = (
 )
 
 AGAIN_S = 30.0
-"""Time, in seconds, for which --repeat waits after a job until standard input requests the next job."""
+"""Maximum time, in seconds, for which --repeat waits after a job for a request of the next job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +237,7 @@ def _serve_on_switches(asked: AdmitSettings) -> None:
 
 
 def _asked_again() -> bool:
-    """Wait up to `AGAIN_S`; return whether standard input requests another job on the same switches."""
+    """Return True if standard input requests another job on the same switches within `AGAIN_S` seconds."""
     ready, _, _ = select.select([sys.stdin], [], [], AGAIN_S)
     return bool(ready) and os.read(sys.stdin.fileno(), 4096).decode(errors="replace").strip() == AGAIN
 

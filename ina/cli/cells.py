@@ -80,7 +80,7 @@ class WantedCells:
             of: Facts about the counter or register, such as its name.
             cells: One entry: "counts" or "values", and a dictionary of the shown cells by number.
             table: The shown cells as a table for people.
-            read: Number of cells that were read; those that are not shown are zero.
+            read: Number of cells that were read; cells that are not shown are zero.
         """
         zeros = read - len(table.rows)
         result = Result(

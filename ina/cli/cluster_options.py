@@ -105,8 +105,9 @@ def ranks_on(text: str, workers: int | None) -> RanksOn:
 
     Args:
         text: ``h1,h2:2``, or a file with a line for each machine: ``h1``, ``h1:2`` or ``h1 slots=2``.
-        workers: Number of ranks on all machines together; None: each machine gets the number of ranks in
-            `text`, or one.
+        workers: Number of ranks on all machines together. If `text` has a number of ranks for each machine,
+            the machines are filled in order, up to their numbers. Otherwise all machines get equally many
+            ranks, or one more. None: each machine gets the number of ranks in `text`, or one.
 
     Raises Failure.
     """

@@ -46,7 +46,8 @@ def flattened(command: Callable[..., Reply | None]) -> Callable[..., None]:
     """Return a function with a keyword parameter for each option of a command, also for options in settings.
 
     The function calls the command, and prints the `Reply` that the command returns. A command that returns a
-    `Reply` gets the option ``--json``, unless it declares this option itself.
+    `Reply` gets the option ``--json``, unless it declares this option itself. The function raises Failure for
+    an infinite number, and for NaN.
     """
     parameters = _options(command)
     if _hints(command)["return"] is Reply and all(each.name != "json" for each in parameters):

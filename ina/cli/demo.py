@@ -89,7 +89,11 @@ def _run_here(spec: LaunchSpec, live: Live) -> None:
 
 
 def compare(switch_file: Path, alone_file: Path) -> dict[str, float]:
-    """Compare two saved networks; return accuracies, largest weight difference and allowed difference."""
+    """Compare the networks saved in two files; return the results of the comparison by name.
+
+    These are the two accuracies (0 to 1), the largest and the allowed difference between weights, and
+    "agrees": 1.0 if the accuracies are equal and the largest difference is allowed, else 0.0.
+    """
     with np.load(switch_file) as switch, np.load(alone_file) as alone:
         names = [name for name in alone.files if name.startswith("arr_")]
         difference = max(float(np.abs(switch[name] - alone[name]).max()) for name in names)

@@ -210,7 +210,7 @@ class PcapOptions:
     ] = MOST_SNAP
 
     def limit(self) -> int:
-        """Return the largest size of a capture, in bytes. Raises Failure."""
+        """Return the maximum size of a capture, in bytes. Raises Failure."""
         try:
             return parse_size(self.pcap_limit)
         except ValueError as error:

@@ -18,8 +18,8 @@ _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<prefix>[KMG])i?)?B?", re.IGNORE
 class Result:
     """Result of a command, for other programs to read.
 
-    `metrics`, and the metrics of each job and each switch, have values by name, without nested objects. A
-    name ends with its SI unit.
+    `metrics`, and the metrics of each job and each switch, have values by name, without nested objects. The
+    name of a metric ends with the metric's SI unit.
     """
 
     name: str
@@ -46,8 +46,9 @@ class Result:
 class Listing:
     """A table for people, or its title alone if it has no columns.
 
-    The first column and the columns named in `left` are aligned left, all others right. On a narrow terminal,
-    cells of the column `folded` are wrapped. A cell may have several lines.
+    The first column, the columns named in `left` and the column `folded` are aligned left, all others right.
+    On a narrow terminal, cells of the column `folded` are wrapped. A cell may have several lines; all columns
+    are then aligned left.
     """
 
     title: str

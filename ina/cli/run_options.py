@@ -165,7 +165,8 @@ class JobsToRun:
     def entries(self, workers: int | None) -> list[Job] | None:
         """Return the jobs of the file ``--jobs``; None if COMMAND is given instead.
 
-        `workers` is the value of ``-np``. Raises Failure if neither is given, or both.
+        `workers` is the value of ``-np``; None: it is not given. Raises Failure if neither ``--jobs`` nor
+        COMMAND is given, and if COMMAND, ``-np`` or ``--name`` is given together with ``--jobs``.
         """
         if self.jobs is None:
             if not self.command:
@@ -398,7 +399,10 @@ class FabricOptions:
 
 
 def check_memory(memory: MemoryOptions, specs: Sequence[LaunchSpec], offers: SwitchInfo) -> None:
-    """Raise Failure if an option or a job needs a feature that the switches' program lacks."""
+    """Raise Failure if an option needs a feature that the switches' program lacks.
+
+    Also raise Failure if a job with exclusive slots has fewer than 2 of them.
+    """
     if not offers.shared and (memory.preempt or memory.window):
         option = "--preempt" if memory.preempt else f"--window {memory.window}"
         raise Failure(

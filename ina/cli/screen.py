@@ -122,7 +122,7 @@ screen: Final = Screen()
 
 
 def _with(prefix: bytes, data: bytes) -> bytes:
-    """Insert the prefix after each end of line inside the data."""
+    """Insert the prefix after each end of line in the data, except after the end of the last line."""
     if not prefix:
         return data
     if b"\r" in data:

@@ -71,7 +71,10 @@ def explained(verdicts: Sequence[IterationPath]) -> dict[str, object]:
 
 
 def verdict_lines(verdicts: Sequence[IterationPath]) -> list[Listing | str]:
-    """Return lines that explain each iteration; consecutive iterations with the same causes have one line."""
+    """Return a title, and lines that explain the time of each iteration.
+
+    Consecutive iterations of a job with the same causes have one line.
+    """
     lines: list[Listing | str] = [Listing("what made iterations slow")]
     for _, group in itertools.groupby(verdicts, key=lambda verdict: (verdict.job, verdict.causes)):
         same = list(group)
@@ -184,7 +187,10 @@ def _links(report: Report) -> dict[str, object]:
 
 
 def _loads(report: Report, foreseen: Prediction) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return predicted and carried bytes of each used link direction (from, to)."""
+    """Return the predicted and the carried bytes of each direction (from, to) of a link.
+
+    Directions for which both numbers are 0 are left out.
+    """
     used = [ends for ends, found in report.link_bytes.items() if found or ends in foreseen.link_bytes]
     return {ends: (foreseen.link_bytes.get(ends, 0), report.link_bytes[ends]) for ends in used}
 
@@ -193,7 +199,10 @@ MOST_LINKS = 12
 
 
 def _links_table(report: Report, foreseen: Prediction) -> Listing:
-    """Return a table with a row for each of the fullest links between switches, and rows with totals."""
+    """Return a table of the bytes of links, predicted and carried, with two rows of totals.
+
+    Of the directions of links between switches, only the `MOST_LINKS` that carried most have a row.
+    """
     loads = _loads(report, foreseen)
     trunks = {ends: of for ends, of in loads.items() if set(ends) <= set(report.switches)}
     fullest = sorted(trunks, key=lambda ends: trunks[ends][1], reverse=True)[:MOST_LINKS]

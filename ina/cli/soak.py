@@ -199,7 +199,8 @@ def _broken(tally: Tally) -> str:
 def _progress(done: int, passed_s: float, schedules: int | None, minutes: float | None) -> tuple[float, str]:
     """Return the share of the run that is finished, 0 to 1, and a text about the finished schedules.
 
-    The share is the larger one of `passed_s` in `minutes` and `done` in `schedules`.
+    The share is the larger of two fractions: of the limit of `minutes`, the time `passed_s`; of the limit of
+    `schedules`, the number `done`. A limit that is None is left out.
     """
     shares = [passed_s / (60 * minutes)] if minutes else []
     shares += [done / schedules] if schedules else []

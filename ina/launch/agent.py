@@ -11,9 +11,10 @@ output     ``{"here": {"version": text, "store": port}}``   first; `store` is a 
            ``{"failed": reason}``                           the ranks could not be started
            ``{"done": processes}``                          last; number of processes that ranks had
                                                             left running, and that are now ended
-input      ``{"start": {"command": [...],                   once; `variables` has those of each rank,
-           "folder": path, "variables": [{...}],            `inherited` patterns of variables that all
-           "inherited": [...]}}``                           ranks inherit from the agent (null: all)
+input      ``{"start": {"command": [...],                   once; `variables` has the environment
+           "folder": path, "variables": [{...}],            variables of each rank, `inherited` the
+           "inherited": [...]}}``                           patterns of variables that all ranks
+                                                            inherit from the agent (null: all)
            ``{"alive": true}``                              every `ALIVE_S`
 =========  ===============================================  =======================================
 

@@ -35,7 +35,8 @@ def launch_command(template: str, host: str, address: str, command: Sequence[str
 
     Args:
         template: The launcher, such as ``ssh {host} {command}``. The word ``{command}`` is replaced by the
-            command's words, and ``{command}`` inside a word by the command, quoted for a shell.
+            command's words, but with ssh by the command, quoted for a shell. ``{command}`` inside a word is
+            also replaced by the command, quoted for a shell.
         host: The machine's name, for ``{host}``.
         address: The machine's address, for ``{address}``.
         command: Program and arguments.
@@ -253,7 +254,10 @@ class Agents:
         return int(here["store"])
 
     def close(self) -> None:
-        """End all agents and their ranks, on all machines, and wait until the agents have ended."""
+        """End all agents and their ranks, on all machines, and wait for the agents' end.
+
+        Kill the agents that have not ended after `DONE_S` seconds.
+        """
         for agent in self.agents.values():
             agent.close()
         deadline = time.monotonic() + DONE_S

@@ -33,7 +33,7 @@ STOP_S = 4 * GRACE_S + 10.0
 
 
 class Executor(Protocol):
-    """Starts, stops and finds runs of workers. Repeating a call with the same arguments does no harm."""
+    """Starts, stops and finds runs of workers. A repeated call with the same arguments does no harm."""
 
     def start(self, order: RunOrder) -> None:
         """Start a run, unless it runs already.

@@ -31,7 +31,7 @@ OnOutput = Callable[[LaunchSpec, int, bytes, bool], None]
 written to standard error."""
 
 OnProgress = Callable[[Mapping[str, Reports]], None]
-"""Function that is called several times per second with the latest workers' reports, by job name."""
+"""Function that is called several times per second with the workers' latest reports, by job name."""
 
 Meet = Callable[[JobRun], AbstractContextManager[Rendezvous]]
 """Function that returns a context manager; within the context, the `Rendezvous` of a job accepts ranks."""

@@ -33,8 +33,7 @@ class JobEnd:
 
     Attributes:
         spec: The job.
-        result: The job's result; None: the job has not ended, or an error prevented a
-            result.
+        result: The job's result; None: the job has not ended, or an error prevented a result.
         error: The error that prevented a result; None: none.
         at_s: Time of the job's end, in s on the monotonic clock.
     """

@@ -62,7 +62,7 @@ class RunOrder:
 
     Attributes:
         number: The run's number.
-        testbed: Name of the testbed whose hosts are the servers.
+        testbed: Name of the testbed whose hosts are the servers; "": they are not hosts of a testbed.
         switch: Whether the workers' packets cross switches; False if all workers are on one server.
         lanes: Number of values in a packet.
         salted: Whether packets have a salt (see `SwitchInfo`).

@@ -21,7 +21,7 @@ STOP_TIMEOUT_S = 5.0
 class ServerProcess:
     """A process ``ina NAME …``; as a context manager, it stops the process at the end of the context.
 
-    The process ends when its standard input ends, so also when this process ends.
+    The process ends when its standard input ends, and therefore also when the process that started it ends.
     """
 
     def __init__(

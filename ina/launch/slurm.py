@@ -36,7 +36,7 @@ class SlurmJob:
 
     @property
     def live(self) -> bool:
-        """Whether the job is not over."""
+        """True until the job is over."""
         return self.state in LIVE
 
 

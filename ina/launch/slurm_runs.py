@@ -175,7 +175,7 @@ class SlurmRuns(RunFolders):
         return found
 
     def lives(self, number: int) -> bool:
-        """Return whether the Slurm job of a run is not over."""
+        """Return True until all Slurm jobs of a run are over; False if the run has no Slurm job."""
         return bool(self._live(number))
 
     def forget(self, number: int) -> None:
@@ -223,7 +223,7 @@ class SlurmRuns(RunFolders):
     # ------------------------------------------------------------------ jobs ended by this service
 
     def _note_cancelled(self, run: int, numbers: Sequence[int]) -> None:
-        """Record that this service cancels Slurm jobs of a run: `status` then reports no failure.
+        """Record that this service cancels Slurm jobs of a run, which `status` must not report as a failure.
 
         `numbers` has the numbers of these Slurm jobs.
         """
@@ -277,7 +277,7 @@ class SlurmRuns(RunFolders):
         return [job for job in self._jobs(number) if job.live]
 
     def _unheard(self, number: int) -> bool:
-        """Return whether at least one server of a run does not respond to Slurm, or is unusable."""
+        """Return True if a server of a run does not respond to Slurm, or if no job may run on the server."""
         order = files.read(self._of(number) / "run.json")
         servers = order["jobs"][0]["servers"] if order else ()
         return any(
@@ -294,7 +294,10 @@ def _named(job: slurm.SlurmJob) -> str:
 
 
 def _ended_by_hand(found: RunStatus, job: slurm.SlurmJob) -> RunStatus:
-    """Return the status `found` of a run with a final failure: Slurm, or a user of Slurm, ended `job`."""
+    """Return `found`, the status of a run, changed to a final failure.
+
+    The failure says that Slurm, or a user of Slurm, has ended the run's Slurm job `job`.
+    """
     why = f"{_named(job)}: ended by Slurm or by a user of Slurm"
     ends = {name: said and why for name, said in found.ends.items()}
     return replace(found, ends=ends, lost={}, over=True, final=True, failure=why)

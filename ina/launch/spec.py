@@ -189,7 +189,7 @@ class LaunchSpec:
 
     @property
     def children(self) -> int:
-        """Number of workers that send packets to switches: of machines if `hierarchical`, else of ranks."""
+        """Number of senders of packets to switches: machines if `hierarchical`, else ranks."""
         return len(self.machines) if self.hierarchical else self.job.workers
 
     def environment(self) -> dict[str, str]:

@@ -223,7 +223,8 @@ class Daemon(ServiceLoop):
     async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
         """Accept jobs, which must have different names: all of them or none. Return their records.
 
-        A repeated call with the same `key` and tenant accepts no jobs, and returns the first call's jobs.
+        A repeated call with the same `key` and tenant accepts no jobs, and returns the first call's jobs. It
+        raises Conflict if its jobs have other names than those of the first call.
         """
         for at, job in enumerate(jobs):
             with _told_of(job, at):
@@ -269,7 +270,7 @@ class Daemon(ServiceLoop):
         return await self._kept(said)
 
     def _unfinished(self, name: str, tenant: str) -> bool:
-        """Return whether a tenant has a job of this name that is not over."""
+        """Return True if a tenant has an unfinished job of this name."""
         ledger = self._ledger
         return any(
             ledger.submitted[each].tenant == tenant

@@ -62,7 +62,7 @@ class Effects:
 
     Args:
         ledger: The desired and the held state.
-        testbed: The name of the testbed whose hosts run the workers.
+        testbed: The name of the testbed whose hosts run the workers; "": workers do not run in a testbed.
         network: Admits jobs to switches.
         executor: Starts and stops runs.
         fallback_jobs: Assigns jobs to fallback servers.
@@ -321,7 +321,7 @@ class Effects:
         del ledger.holds[number]  # last, as a run of this number may start from now on
 
     def _count_again(self, hold: HeldRun, why: str) -> None:
-        """Record that the workers of a run's jobs are restarted in the same run, with another tree.
+        """Record that workers of a run's jobs are restarted in the same run, such as with another tree.
 
         Record this only for jobs whose workers have not ended, and that the core still wants in the run.
         """

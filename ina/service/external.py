@@ -115,7 +115,7 @@ class ExternalRuns:
         return RunStatus(done=self._done.get(number, {})) if found is None else found
 
     def lives(self, number: int) -> bool:
-        """Return whether the end of a run has not been reported: by its holder, or by the executor `own`."""
+        """Return True until the end of a run is recorded; for runs of other jobs, ask the executor `own`."""
         return not self._ended(number) if self._has(number) else self._own.lives(number)
 
     def forget(self, number: int) -> None:

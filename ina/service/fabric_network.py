@@ -208,7 +208,7 @@ class FabricNetwork(Network):
     def admit(
         self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, wiring: Wiring
     ) -> TreeAdmission:
-        """Admit a job to the switches, and to the fallback server if it shares slots.
+        """Admit a job to the switches and, if the job shares slots, to the fallback server.
 
         Args:
             job: The job.
@@ -240,7 +240,10 @@ class FabricNetwork(Network):
         raise BadSpec(str(error)) from error
 
     def _may_find_room(self, error: Exception) -> bool:
-        """Return whether slots may become free, because processes of jobs on the switches may have died.
+        """Return True if slots may become free soon, because leases of jobs on the switches may expire.
+
+        A lease expires if the process of its job has died. Return False once each lease has been
+        renewed or has expired.
 
         The first time, also log a warning with `error`, the reason why a job could not be admitted.
         """

@@ -146,7 +146,8 @@ class Groups:
     def _entered(self, request: GroupRequest) -> FabricJob:
         """Admit a group to the switches.
 
-        Try the numbers of slots of `slots_to_try` in turn until one is free.
+        If slots are exclusive, try the numbers of `slots_to_try` in turn, until the switches
+        have a free region of that number of slots.
         """
         fabric, parent = self._job.fabric, self._spec
         attached = fabric.spec.attached
@@ -165,7 +166,8 @@ class Groups:
 def slots_to_try(of_job: int) -> list[int]:
     """Return the numbers of exclusive slots to try for a group, largest first.
 
-    `of_job` is the number of exclusive slots of the group's job.
+    The largest is a `SHARE`-th of `of_job`, the number of exclusive slots of the group's job. Each next
+    number is half of the one before; none is smaller than `LEAST_SLOTS`.
     """
     slots = max(LEAST_SLOTS, of_job // SHARE)
     sizes = [slots]

@@ -159,7 +159,7 @@ class FabricRuns(Executor):
         return run.status
 
     def lives(self, number: int) -> bool:
-        """Return whether a run was started and is not over."""
+        """Return True from the start of a run until all of its jobs have ended."""
         run = self._runs.get(number)
         return run is not None and not run.status.over
 

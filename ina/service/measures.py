@@ -138,7 +138,8 @@ class Measures:
 def _bytes(lanes: int, admission: TreeAdmission, before: PacketCount, now: PacketCount) -> int | None:
     """Return the gradient bytes that a job sums in an iteration, from its counts at two times.
 
-    `lanes` is the number of values in a packet. None: no iteration has ended between the counts.
+    `lanes` is the number of values in a packet. None: no iteration has ended between the counts, or no switch
+    aggregates for the job.
     """
     copies = sum(on.fan_in for on in admission.switches.values() if not on.transit)
     if now.done <= before.done or not copies:

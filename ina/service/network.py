@@ -59,7 +59,7 @@ def deployment(
         place: The job's servers, tree and slots.
         udp_ports: The job's UDP port on each of its servers.
         window: The job's window in packets (`ina.switches.admission.shared_window`).
-        preempt: Whether its packets evict packets of lower priority from slots.
+        preempt: Whether the job's packets evict packets of lower priority from slots.
         up: The part of the cluster that works; None: all of it.
 
     Raises BadSpec if the root of the job's tree does not aggregate, or if the path from the root to the job's
@@ -237,7 +237,7 @@ class Network:
     def at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
-        """Return whether `reconcile` would probably change nothing, to judge by the reports in `told`.
+        """Return True if, according to the reports in `told`, `reconcile` would probably change nothing.
 
         See `Fleet.seems_reconciled`.
         """

@@ -71,7 +71,7 @@ class JobRecord:
         engine: Name and state of the job's run in Slurm or Ray; "": the job runs in neither.
         started_s: Time of the first start of the job's workers; None: no worker has been started.
         ended_s: Time of the job's end; None: the job has not ended.
-        done: Number of the job's iterations, as last reported.
+        done: Number of iterations that the job has completed, as last reported; 0 for a job that ended early.
         left_s: Estimate of the time until the job is completed, in s; None: unknown.
         starts: How many times the job's workers have been started.
         fallback_share: Fraction, 0 to 1, of the job's recent packets that found no slot; None: unknown.
@@ -127,5 +127,5 @@ class Audit:
 
     @property
     def clean(self) -> bool:
-        """Whether all switches could be read, and no difference was found."""
+        """True if all switches could be read and no difference was found."""
         return not self.found and not self.left_out

@@ -48,7 +48,7 @@ class Reports:
         self._over_of: dict[str, FinishedJob] = {}
         self._over_to = 0
         self._forgotten = 0
-        """Number of archived jobs at the last call of `_forget`, which removes them from the caches here."""
+        """Number of archived jobs at the last call of `_forget`, which removes such jobs from the caches."""
 
     def records(self) -> list[JobRecord]:
         """Return the records of all jobs that are not archived, in order of submission."""
@@ -72,7 +72,7 @@ class Reports:
         return [self._of(self._ledger.submitted[name], over, held, waits, troubles) for name in names]
 
     def _forget(self) -> None:
-        """Remove jobs from this object's caches that were archived since the last call."""
+        """Remove the jobs that were archived since the last call from the caches of this object."""
         ledger = self._ledger
         if self._forgotten != ledger.forgotten:
             self._forgotten = ledger.forgotten

@@ -34,7 +34,7 @@ def program() -> str:
 def frozen(known: Mapping[str, Any]) -> bytes | None:
     """Convert attributes of a ledger to bytes; return None if they cannot be pickled.
 
-    A policy that a user has written in a file may be such an object.
+    For example, an object of a policy that a user has written in a file may not be picklable.
     """
     try:
         return pickle.dumps(dict(known), protocol=pickle.HIGHEST_PROTOCOL)

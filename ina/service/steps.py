@@ -48,9 +48,9 @@ def steps(desired: Desired, held: Mapping[int, HeldRun]) -> list[Step]:
     """Return the steps that are possible now: stops first, then moves to other slots, then starts.
 
     Runs that must stop may use GPUs of a new run, or still have workers of its jobs. The new run can start
-    only after they have released these GPUs and ended these workers. If a job of a run gets another tree, the
-    run is stopped, and started again with that tree. If a job of a group must end, the group is stopped, and
-    started again without that job. O(runs · GPUs).
+    only after they have released these GPUs and ended these workers. If a job of a run gets other servers or
+    another tree, the run is stopped, and started again there. If a job of a group must end, the group is
+    stopped, and started again without that job. O(runs · GPUs).
     """
     wanted = {run.number: run for run in desired.runs}
     stops: list[Step] = []

@@ -30,7 +30,7 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._switches, call)
 
     async def fallbacks(self, call: Callable[[], T]) -> T:
-        """Run a call to fallback servers in the thread for these, after all earlier calls.
+        """Run a call to fallback servers in the thread for fallback servers, after all earlier calls.
 
         Return the call's result.
         """

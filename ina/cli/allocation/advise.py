@@ -122,10 +122,11 @@ class _Advice:
         self._found |= zip(wanted, self._run(tasks, what), strict=True)
 
     def limits(self, choice: PolicyChoice, variations: int) -> dict[str, tuple[float, float]]:
-        """Return missed deadlines and mean completion time, in seconds, on this cluster and on larger ones.
+        """Return, by cluster, the number of missed deadlines and the mean completion time, in seconds.
 
-        The keys are "nothing more" for this cluster, and the added resource, such as "one more server", for
-        a larger one. `compare` must have summarized `choice`.
+        Both are means over `variations` simulations with `choice`. The keys are "nothing more" for this
+        cluster, and the added resource, such as "one more server", for each larger cluster. `compare` must
+        have summarized `choice`.
         """
         topologies = larger(self._topology)
         keys = [(name, number) for name in topologies for number in range(variations)]

@@ -52,7 +52,10 @@ def draw_memory(problem: MemoryProblem, division: MemoryDivision, path: Path) ->
 
 
 def draw_placement(state: FlowState, path: Path) -> None:
-    """Draw each server's GPUs by job, the rates, and the load of the links. Raises PlotsMissing."""
+    """Draw three charts: each server's GPUs by job, each job's rate, and each link's load.
+
+    Raises PlotsMissing.
+    """
     figure, (servers, rates, links) = new_figure(3)
     figure.set_size_inches(9, 7.5)
     names = [server.name for server in state.topology.servers]
@@ -100,7 +103,10 @@ MOST_TREES = 6
 
 
 def draw_trees(state: FlowState, path: Path) -> None:
-    """Draw the trees of the first jobs on the topology; switches that sum are filled. Raises PlotsMissing."""
+    """Draw the trees of the first `MOST_TREES` jobs that have a tree; switches that sum are filled.
+
+    Raises PlotsMissing.
+    """
     routed = [job for job in state.jobs if job.tree is not None][:MOST_TREES]
     figure, panels = new_figure(max(1, len(routed)))
     figure.set_size_inches(9, 0.8 + 2.4 * max(1, len(routed)))

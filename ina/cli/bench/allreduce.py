@@ -90,7 +90,7 @@ class AllreduceSettings:
 
     @property
     def moves(self) -> bool:
-        """Whether the collective is not allreduce, so that each rank has a shard of the array."""
+        """True for collectives other than allreduce, for which each rank has a shard of the array."""
         return self.collective is not Operation.ALLREDUCE
 
     @property

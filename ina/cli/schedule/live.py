@@ -171,7 +171,10 @@ def _decided(
 
 
 def _check_slots(network: Topology, offers: SwitchInfo) -> None:
-    """Raise Failure if a switch of the network has more slots than the real switch, which stands for it."""
+    """Raise Failure if a switch of the network in `--cluster` has more slots than live jobs can use.
+
+    Live jobs use the slots of one real switch, whose program is described by `offers`.
+    """
     for switch in network.switches:
         if switch.slots > offers.slots:
             raise Failure(

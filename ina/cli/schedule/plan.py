@@ -151,9 +151,9 @@ def explanations(
 ) -> dict[str, list[str]]:
     """Return, by job, the sentences that explain the decision about the job.
 
-    First come the policy's notes, then the resources that the job requests and gets. For policies of the
-    family lucid, the path through the packing tree follows. With a model, the last sentences are the terms of
-    the expected duration.
+    First come the policy's notes on the job or, if there are none, the reason for the job's group. Then come
+    the resources that the job requests and gets. For policies of the family lucid, the path through the
+    packing tree follows. With a model, the last sentences are the terms of the expected duration.
 
     Args:
         policy: Name of the policy.
@@ -261,9 +261,10 @@ _IDLE = "·"
 
 
 def timeline(spans: Sequence[Span], resources: Sequence[str], *, width: int = 64) -> list[str]:
-    """Return the timeline of a group for one round, in `width` characters: a line for each resource.
+    """Return the timeline of a group for one round: a line for each resource, and a line with the times.
 
-    Job 0 is A. Each span that takes time has at least one character, as far as there is room.
+    A round has `width` characters. Job 0 is drawn as A, job 1 as B, and so on. Each span that takes time has
+    at least one character, as far as there is room.
 
     >>> timeline([Span(0, 0, 0, 2), Span(1, 1, 0, 2), Span(0, 1, 2, 3)], ["cpu", "gpu"], width=6)
     ['cpu |AAAA··|', 'gpu |BBBBAA|', '    0      3 s']

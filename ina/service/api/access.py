@@ -94,7 +94,7 @@ def own(service: Daemon, person: Person, reference: str, tenant: str | None = No
 
 
 def gone(service: Daemon, person: Person, reference: str, tenant: str | None = None) -> Mapping[str, Any]:
-    """Return the latest archived job that a request names, of those that the person may see.
+    """Return the latest of the archived jobs that a request names and that the person may see.
 
     Args:
         service: The service.

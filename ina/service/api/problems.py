@@ -214,7 +214,8 @@ Responses = dict[int | str, dict[str, Any]]
 def refusals(*more: int) -> Responses:
     """Return the OpenAPI descriptions of refusals, by status code.
 
-    They are the refusals that every operation may answer with, and those with the status codes `more`.
+    They are the refusals with which every operation may answer, and the refusals with the status codes
+    `more`.
     """
     content = {TYPE: {"schema": _PROBLEM}}
     return {

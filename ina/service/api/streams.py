@@ -169,6 +169,8 @@ async def following(
 ) -> AsyncGenerator[bytes, None]:
     """Yield pieces of a file with a job's output as events, until the job is over and all is read.
 
+    If the file is found to be shorter than before, begin again at its start.
+
     Args:
         path: The file.
         offset: The first byte.
