@@ -174,7 +174,7 @@ def test_a_lowered_program_is_consistent():
         (added(ir.Assign(X, number(1), pos=POS)), "no variable x"),
         (added(ir.Assign(META_X, number(256), pos=POS)), "constant 256"),
         (added(ir.Assign(META_X, number(1, ir.Bits(9)), pos=POS)), "where Bits(width=9"),
-        (added(ir.Assign(number(1), number(1), pos=POS)), "Const is no place"),
+        (added(ir.Assign(number(1), number(1), pos=POS)), "Const cannot be assigned to"),
         (added(ir.If(META_X, (), (), pos=POS)), "where Bool() is expected"),
         (
             added(ir.Assign(META_X, ir.Binary(B8, "+", META_X, number(1, ir.Bits(9)), pos=POS), pos=POS)),

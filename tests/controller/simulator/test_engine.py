@@ -166,7 +166,7 @@ class Fixed:
         (lambda v: Decision([Group((v.jobs["a"],), (0,)), Group((v.jobs["a"],), (1,))]), "runs twice"),
         (lambda v: Decision([Group((v.jobs["a"],), (0, 1))]), "needs 1 GPU, got 2"),
         (lambda v: Decision([Group((v.jobs["a"],), (2,))]), "the cluster has 2"),
-        (lambda v: Decision([Group((), (0,))]), "without a job"),
+        (lambda v: Decision([Group((), (0,))]), "there is no job in the group"),
         (lambda v: Decision([Group((v.jobs["a"],), (0,), cpus=(5.0,))]), "5 of 4 CPUs"),
         (lambda v: Decision([], wake_s=v.now_s), "woken"),
     ],
