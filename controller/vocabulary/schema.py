@@ -281,7 +281,7 @@ JOB: Mapping[str, FileKey] = {
     "user": FileKey(name, "who submitted it", "not given", SCHEDULE),
     "vc": FileKey(name, "its virtual cluster", "none", SCHEDULE),
     "opportunistic": FileKey(
-        flag, "it uses only resources that other jobs leave unused (AntMan)", "false", SCHEDULE
+        flag, "the job uses only resources that other jobs leave unused (AntMan)", "false", SCHEDULE
     ),
     "extra": FileKey(mapping(_text), "further values, for policies that use them", "none", SCHEDULE),
     "mode": FileKey(one_of(MODES), "exclusive or shared slots", "shared", ALLOCATION),

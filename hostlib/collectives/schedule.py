@@ -30,8 +30,8 @@ SLICE_BYTES: Final = 32 << 20
 """Default of `Limits.slice_bytes`. Each slice costs time: the window is filled and drained once, exponents
 are announced for one window more, and the ranks vote."""
 _OF_LAYERS: Final = 4
-"""Factor by which slices of calls with a layer are smaller. DDP's buckets have no layer, and are one
-slice."""
+"""Divisor of `Limits.slice_bytes` for collectives with the option `layer`. DDP's buckets have no layer: up to
+`slice_bytes` they stay whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,9 @@ class ChainStep(NamedTuple):
     """How a call of `hostlib.core.window.Kernel` may change the status of a chain."""
 
     call: str
+    """Method of the kernel that changes the status."""
     what: str
+    """The event, for the packet that the chain sends next or waits for."""
     needs: int
     """Flags that must be set before the step."""
     lacks: int = 0
@@ -156,7 +158,7 @@ STEPS: Final = (
     ChainStep("emit", "asked for", _ASK, Chain.PROBE, Chain.RESENT | Chain.ASKED, _OVER | Chain.QUERY),
     ChainStep("emit", "probed for", Chain.PROBE, 0, Chain.RESENT | Chain.PROBED, _ASK | _OVER | Chain.PROBE),
     ChainStep(
-        "absorb", "its result arrives: the next packet of the chain must wait", Chain.FLIGHT, clears=_ANY
+        "absorb", "the result arrives; the next packet of the chain must wait", Chain.FLIGHT, clears=_ANY
     ),
     ChainStep("absorb", "the next packet of the chain may be sent", 0, lacks=_ANY, sets=Chain.READY),
     ChainStep("absorb", "a status shows our contribution", Chain.FLIGHT, sets=Chain.COUNTED),

@@ -149,7 +149,7 @@ class Policies:
 
     def _of_network(self) -> AllocationSettings:
         if self.allocation is None:
-            raise BadSpec("a service with switches must allocate them: want placement, routing and memory")
+            raise BadSpec("the policies of a service with switches must allocate them: set all three kinds")
         return self.allocation
 
     def _check_settings(self) -> None:

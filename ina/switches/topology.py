@@ -35,7 +35,9 @@ def plan(fan_outs: Sequence[int], jobs: Sequence[int], *, fallback: bool) -> Top
     for workers in jobs:
         if workers > leaves * machines:
             shape = "x".join(map(str, fan_outs))
-            raise BadRun(f"{workers} workers: a tree of {shape} has {leaves * machines} machines")
+            raise BadRun(
+                f"{workers} workers: a tree of {shape} has {leaves * machines} machines, one for each"
+            )
     links = sum(-(-workers // leaves) for workers in jobs)
     try:
         topology = tree([*inner, links], servers=int(fallback))

@@ -148,8 +148,8 @@ class VirtualFleet(Fleet):
     def bridge_to(self, host: str, sources: Iterable[str], draw: random.Random) -> None:
         """Add rows that forward ordinary frames from the hosts `sources` to a host's MAC address.
 
-        The paths to the host are drawn at random among the shortest paths, and are the same for all frames to
-        it: so do switches that choose a path by the receiver (ECMP).
+        Draw the paths to the host at random from the shortest paths, once for all frames to the host, as
+        switches do that choose a path by the receiver (ECMP).
         """
         topology = self._topology
         ways = drawn_tree(topology, topology.rack_of[host], draw)

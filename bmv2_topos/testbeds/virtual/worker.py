@@ -1,4 +1,4 @@
-"""One worker of a job: a host that computes, and the real window that sums its tensors."""
+"""One worker of a job: a model of its computing, and the library's own `Window`, which sums its tensors."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ def explain(problem: RoutingProblem, trees: Mapping[str, Tree], job: Job) -> lis
     other = problem.evaluate({**trees, job.name: straight})
     rate_bps = other.rate_bps(replace(placed, tree=straight))
     rate = (
-        f"its gradients would be summed at {rate_bps / 1e9:.4g} Gb/s"
+        f"the job's gradients would be summed at {rate_bps / 1e9:.4g} Gb/s"
         if math.isfinite(rate_bps)
-        else "nothing would limit its rate"
+        else "no link or switch would limit the job's rate"
     )
     return [*lines, f"On shortest paths to the same root {rate}."]

@@ -344,12 +344,12 @@ class View:
         cluster: The servers.
         jobs: All unfinished jobs by id, in order of arrival.
         arrived: The jobs in `jobs` that have arrived since the last decision.
-        finished: Jobs that have ended since the last decision (no longer in `jobs`). A real job may have
-            ended while it was being stopped, because the last decision let it wait.
+        finished: Jobs that have left `jobs` since the last decision: ended jobs, and jobs newly in `kept`. If
+            the last decision stopped a job, the job may still have ended by itself before it stopped.
         groups: The running groups. A group whose member has ended continues without it, as a new `Group`.
         network: Servers, links and switches; None: there is no network, or the policy does not place jobs.
-        kept: Running jobs that cannot be started again (`Submission.once`). So that the policy cannot stop
-            these jobs, they are in `finished`, and their GPUs are unavailable in `cluster`.
+        kept: Running jobs that cannot be started again (`Submission.once`). The policy cannot stop
+            these jobs: they are not in `jobs`, and their GPUs are unavailable in `cluster`.
     """
 
     now_s: float

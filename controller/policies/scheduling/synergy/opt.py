@@ -120,10 +120,10 @@ def _first_program(
 def spread(
     demands: Sequence[Demand], options: Sequence[ShareOption], servers: Servers
 ) -> NDArray[np.float64]:
-    """Solve the second program; return the part of each job on each server, shape (servers, jobs).
+    """Solve the second linear program; return the fraction of each job on each server, shape (servers, jobs).
 
-    Any feasible solution is good enough. The simplex method returns a vertex, in which at most three jobs per
-    server have a part of their GPUs there. Raises Infeasible, naming the resource, if the shares add up to
+    Any feasible solution is good enough. The simplex method returns a vertex: at most three jobs per server
+    are split between servers. Raises Infeasible, naming the resource, if the shares add up to
     more than the cluster has.
     """
     optimize = _scipy_optimize()
