@@ -66,8 +66,8 @@ class AllocationSettings:
         routing: Name of the routing policy.
         period_s: How often memory is divided again while jobs run; 0: only when jobs start or end.
         reading: How the slots that deadlines need are computed.
-        margin: Fraction of the time until a deadline that is a reserve: the slots for the deadline are
-            computed without this time. From 0 to below 1.
+        margin: Fraction of the time left before a deadline to keep in reserve, from 0 to below 1. Slots are
+            computed as if the deadline were earlier by this reserve.
         draws: Number of random trees to compare, for routing policies that draw trees.
         seed: Seed of random choices.
         frame_bytes: Bytes of a packet beside its values.

@@ -318,7 +318,7 @@ class Window:
         return bool(0 < core.round_target <= core.round_results)
 
     def on_round(self) -> None:
-        """Report completed rounds to the congestion control, and set its limits; `absorb` calls this itself.
+        """Report completed rounds to the congestion control, and apply the limits that it returns.
 
         A driver that absorbs packets in C must call this method: the loop in C stops at `round_due`.
 

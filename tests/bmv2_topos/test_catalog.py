@@ -72,8 +72,8 @@ def test_nodes_of_somebody_elses_graph_are_switches_unless_they_say_otherwise() 
         ("fat-tre", "unknown topology 'fat-tre'; did you mean 'fat-tree'?"),
         ("single-switch:0", "topology 'single-switch:0': tree '0': every level needs children"),
         ("fat-tree:3", "topology 'fat-tree:3': fat tree of 3 ports per switch: want an even number"),
-        ("fat-tree:", r"want fat-tree, or as fat-tree:4 \(k\)"),
-        ("leaf-spine:2x4", r"or as leaf-spine:2x4x2 \(spines, leaves, hosts per leaf\)"),
+        ("fat-tree:", r"want fat-tree, or sizes as in fat-tree:4 \(k\)"),
+        ("leaf-spine:2x4", r"or sizes as in leaf-spine:2x4x2 \(spines, leaves, hosts per leaf\)"),
         ("dumbbell:0x1", "0 hosts and 1 for traffic on a side: want 1 or more"),
     ],
 )

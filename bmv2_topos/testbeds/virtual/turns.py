@@ -220,7 +220,7 @@ class _ByEnd:
 
 
 class _Quick:
-    """The library of ``turns.c``, and the table of seats that it works on."""
+    """Stations' turns in C (``turns.c``), and the table of seats, one for each station, for the C code."""
 
     def __init__(self, cabling: Cabling) -> None:
         self._take = _library().turns_take
