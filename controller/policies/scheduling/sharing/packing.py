@@ -3,8 +3,8 @@
 A packing is a choice of partners, and of their GPUs, for a job.
 
 The patent that the package follows (see `controller.policies.scheduling.sharing`) chooses the pair of jobs
-with the largest sum of predicted speeds, ``v1 + v2``. Here the rule is extended to jobs of different sizes. A job's speed counts once for each of
-its GPUs, and the gain is the difference to the present use of the GPUs:
+with the largest sum of predicted speeds, ``v1 + v2``. Here the rule is extended to jobs of different sizes. A
+job's speed counts once for each of its GPUs, and the gain is the difference to the present use of the GPUs:
 
     gain = ( Σ_after g v  -  Σ_before g v ) / g_new
 
