@@ -184,7 +184,7 @@ def test_subscriptions_once_and_polled(client: Client) -> None:
         (
             lambda client: client.call("Set", gnmi.SetRequest(), gnmi.SetResponse),
             "UNIMPLEMENTED",
-            "given when it starts, by --port",
+            "are set by --port when the switch starts",
         ),
     ],
 )

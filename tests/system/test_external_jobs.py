@@ -165,7 +165,10 @@ WRONG: list[tuple[list[str], str]] = [
         ["--machines", "0,1", "--hierarchical", "--machine", "sums"],
         "servers: 2 GPUs of 'sums', which has 0",
     ),
-    (["--machine", "left1", "--program", "shared"], "--program: the switches are the controller's"),
+    (
+        ["--machine", "left1", "--program", "shared"],
+        "--program: the controller decides this for its switches",
+    ),
     (["--switch", "grpc://127.0.0.1:1"], "--controller and --switch are mutually exclusive"),
 ]
 

@@ -194,7 +194,7 @@ def test_a_lost_state_is_refused_while_its_job_runs_and_a_backup_finds_the_job_a
     again = subprocess.run(command.command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert again.returncode == 1
     assert "state.sqlite is empty" in again.stderr
-    assert "runs 0 are there" in again.stderr
+    assert "runs 0 are still there" in again.stderr
     assert f"ina controller restore BACKUP --state {state}" in again.stderr
     restored = ina("controller", "restore", backup, "--state", state)
     assert restored.returncode == 0, restored.stderr
