@@ -121,7 +121,7 @@ class TurnOrder:
         if self.broken or not self._asked:
             return []
         if len({member.job for member in self._states}) == 1:
-            return self._admit(sorted(self._asked))
+            return self._start_stage(sorted(self._asked))
         if len(self._asked) < len(self._states):
             return []
         wanted: dict[str, tuple[Member, Stage]] = {}
@@ -144,9 +144,9 @@ class TurnOrder:
             if turns:
                 break
         self._slot = slot + 1
-        return self._admit(sorted(member for member in self._asked if member.job in turns))
+        return self._start_stage(sorted(member for member in self._asked if member.job in turns))
 
-    def _admit(self, going: list[Member]) -> list[Member]:
+    def _start_stage(self, going: list[Member]) -> list[Member]:
         for member in going:
             del self._asked[member]
             self._states[member] = _State.WORKING

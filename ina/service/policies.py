@@ -149,7 +149,7 @@ class Policies:
 
     def _of_network(self) -> AllocationSettings:
         if self.allocation is None:
-            raise BadSpec("the policies of a service with switches must allocate them: set all three kinds")
+            raise BadSpec("a service with switches needs policies for placement, routing and memory")
         return self.allocation
 
     def _check_settings(self) -> None:
