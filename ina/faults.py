@@ -10,7 +10,7 @@ POINTS = (
     *("recorded", "synced", "kept", "one admitted", "admitted"),
     *("fallback told", "served", "ordered", "started", "granted"),
     *("reconciled", "forwards", "frozen"),
-    *("stopped", "one removed", "removed", "let go", "forgotten"),
+    *("stopped", "one removed", "removed", "hold removed", "forgotten"),
     *("stray stopped", "stray forgotten", "log removed", "asked to end"),
 )
 """Names of all points, in the order of a job's life. Each point follows a call with an outside effect."""

@@ -645,7 +645,7 @@ class Ledger:
         """Remove a held run from the store. Raises StoreError."""
         if self._store.kept:
             self._store.remove_hold(number)
-        fault_point("let go")
+        fault_point("hold removed")
 
     @property
     def folder(self) -> Path:
