@@ -41,7 +41,7 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
         *("expired", "forgotten", "unasked", "stale", "no_room", "unknown_job", "wrong_epoch"),
         "disagreements",
     ),
-    "recovery": ("under way before it", "begun in the calm"),
+    "recovery": ("begun during faults", "begun after faults"),
 }
 """Kinds of events that a long campaign must see, by group; `run_schedule` counts them as "group: name"."""
 

@@ -344,7 +344,7 @@ class _Run:
 
     def _summary(self, recoveries: Sequence[Recovery]) -> Counter[str]:
         """Return the number of occurrences of each event, by ``group: name``."""
-        begun = ("begun in the calm" if each.begun_in_calm else "under way before it" for each in recoveries)
+        begun = ("begun after faults" if each.begun_in_calm else "begun during faults" for each in recoveries)
         groups = {
             "event": self.counts,
             "link": self.network.counts,

@@ -183,9 +183,9 @@ def _jobs(seen: dict[int, JobOverview]) -> Reply:
     rows = [
         ["packets, at all places", *(count(found.packets) for found in seen.values())],
         ["PSNs", *(f"{min(found.psns)} to {max(found.psns)}" for found in seen.values())],
-        ["lost on a link or in a queue", *(_some(found.lost) for found in seen.values())],
-        ["sent again", *(_some(found.resent) for found in seen.values())],
-        ["without a slot", *(_some(found.went_round) for found in seen.values())],
+        ["PSNs lost on a link or in a queue", *(_some(found.lost) for found in seen.values())],
+        ["PSNs sent again", *(_some(found.resent) for found in seen.values())],
+        ["PSNs without a slot", *(_some(found.went_round) for found in seen.values())],
     ]
     columns = ["", *(f"job {job}" for job in seen)]
     table = Listing("PSNs to look at (ina trace … --psn N)", columns, rows)

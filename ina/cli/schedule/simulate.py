@@ -474,7 +474,7 @@ def _trials(found: TuningResult, title: str, metric: str) -> list[Listing | str]
     ]
     best = " ".join(f"--set {said}" for said in _said(found.best.settings))
     said = "no setting is better than the initial one" if found.best is start else best
-    return [Listing(title, [*start.settings, metric, "to start", ""], rows), Aside(said)]
+    return [Listing(title, [*start.settings, metric, "change", ""], rows), Aside(said)]
 
 
 def _said(chosen: Mapping[str, float]) -> list[str]:
