@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
 import shutil
@@ -85,8 +86,9 @@ def tutorial(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_tutorial_without_root(tutorial: Path) -> None:
-    assert (tutorial / "mine" / "include" / "lanes.p4").exists()
-    assert (tutorial / "ours" / "include" / "path_control.p4").exists()
+    assert all(
+        (tutorial / made).exists() for made in ("mine/include/lanes.p4", "ours/include/path_control.p4")
+    )
 
 
 def test_forged_packets_of_the_soak_are_made_of_what_hosts_send(tutorial: Path) -> None:
@@ -108,15 +110,13 @@ def test_the_tutorial_with_root(
 
 # ----------------------------------------------------------------- docs/tutorials/first-testbed.md
 
-FIRST_TESTBED = steps_of("tutorials/first-testbed")
-
 
 @pytest.mark.parametrize("name", [pytest.param("embedded", marks=NETNS), pytest.param("bmv2", marks=BMV2)])
 def test_the_first_testbed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INA_TESTBEDS", str(tmp_path))
     (tmp_path / "page").mkdir()
     folder = make_folder(tmp_path / "page")
-    ran = [step for step in FIRST_TESTBED if ("bmv2" in step[0]) == (name == "bmv2")]
+    ran = [step for step in steps_of("tutorials/first-testbed") if ("bmv2" in step[0]) == (name == "bmv2")]
     try:
         for step in ran:
             run_step(folder, *step)
@@ -181,6 +181,23 @@ def test_what_needs_no_root_runs(line: str, tmp_path: Path) -> None:
     if "draw" in line:
         pytest.importorskip("matplotlib")
     assert run_lines([line], tmp_path) != [""]
+
+
+@needs_namespaces
+@pytest.mark.skipif(shutil.which("mnexec") is None, reason="no Mininet: apt-get install mininet")
+def test_switches_end_with_mininet(tmp_path: Path) -> None:
+    """A script that ended without `net.stop()` left its switches running."""
+    (start,) = re.findall(r"```python\n(.*?)net\.stop\(\)\n```", text_of("guides/mininet"), re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{start}print(net['s1'].process.pid)"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "0% dropped" in done.stdout + done.stderr
+    until(lambda: not Path(f"/proc/{done.stdout.split()[-1]}/exe").exists())  # a process not reaped has none
 
 
 # --------------------------------------------------------------------------- docs/guides/controller.md
@@ -282,37 +299,33 @@ def test_a_program_of_a_guide_runs(command: str, text: str, tmp_path: Path) -> N
 
 
 def test_the_table_of_counters_has_each_key_once() -> None:
-    table = PAGE.split("## Counters")[1].split("\n## ")[0]
-    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    lines = PAGE.split("## Counters")[1].split("\n## ")[0].splitlines()
+    rows = [line.split("|")[1] for line in lines if line.startswith("| `")]
     assert sorted(re.findall("`(.*?)`", " ".join(rows))) == sorted(KEYS)
 
 
 def test_the_programs_show_most_of_the_library() -> None:
     text = "".join(PROGRAMS.values())
-    shown = {name for name in hostlib.__all__ if f"ina.{name}" in text}
-    calls = {name for name in hostlib.__all__ if name.islower()}
+    missing = {name for name in hostlib.__all__ if name.islower() and f"ina.{name}" not in text}
     alike = {f"{name}_async" for name in ("reduce", "reduce_scatter", "all_gather", "broadcast")}
-    assert calls - shown <= alike | {"is_initialized", "statistics", "window_for"}
+    assert missing <= alike | {"is_initialized", "statistics", "window_for"}
 
 
 def test_the_guide_names_every_error() -> None:
-    errors = {
+    assert {
         name
         for name, value in vars(hostlib).items()
-        if isinstance(value, type) and issubclass(value, Exception)
-    }
-    assert {name for name in errors if f"`{name}`" not in PAGE} <= {"InaError"}
+        if isinstance(value, type) and issubclass(value, Exception) and f"`{name}`" not in PAGE
+    } <= {"InaError"}
 
 
 @pytest.mark.parametrize("name", ["hostlib", "torchrun"])
 def test_the_contents_of_a_guide_are_its_sections(name: str) -> None:
     page = text_of(f"guides/{name}")
-    contents = re.findall(r"^- \[(.*?)\]\(#", page, re.MULTILINE)
-    assert contents == re.findall(r"^## (.*)$", page, re.MULTILINE)
+    assert re.findall(r"^- \[(.*?)\]\(#", page, re.MULTILINE) == re.findall(r"^## (.*)$", page, re.MULTILINE)
 
 
 def test_the_guide_to_torch_names_every_variable() -> None:
-    source = (ROOT / "hostlib" / "settings.py").read_text(encoding="utf-8")
-    variables = set(re.findall(r"INA_[A-Z0-9_]+", source))
+    variables = set(re.findall(r"INA_[A-Z0-9_]+", (ROOT / "hostlib/settings.py").read_text(encoding="utf-8")))
     assert len(variables) >= 5
     assert {name for name in variables if f"| `{name}` |" not in TORCH_PAGE} == set()

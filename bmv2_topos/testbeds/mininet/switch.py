@@ -8,6 +8,8 @@
 
     net = Mininet(SingleSwitchTopo(4), switch=EmbeddedSwitch, controller=None)
     net.start()
+    net.pingAll()
+    net.stop()
 
 For BMv2, write `Bmv2Switch` instead of `EmbeddedSwitch`; it needs ``simple_switch_grpc`` and ``p4c`` on PATH.
 """
@@ -98,7 +100,7 @@ class P4Switch(Switch):  # type: ignore[misc]
             self.cmd(f"ip link set {interface} up")
         with self._log.open("w") as log:
             self.process = self.popen(
-                list(self._command or self.argv(ports)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                list(self._command or self.argv(ports)), stdin=subprocess.PIPE, stdout=log, stderr=log
             )
         await_service(self.name, self.process, self._socket, self._log)
         if not self._command:
@@ -121,7 +123,7 @@ class P4Switch(Switch):  # type: ignore[misc]
         """Stop the switch; if its interfaces are deleted, it cannot start again."""
         if self.process is not None:
             self.process.terminate()
-            self.process.wait()
+            self.process.communicate()
             self.process = None
         if self._own is not None and deleteIntfs:  # else it may start again, at the same address
             shutil.rmtree(self._own, ignore_errors=True)
@@ -129,7 +131,7 @@ class P4Switch(Switch):  # type: ignore[misc]
 
 
 class EmbeddedSwitch(P4Switch):
-    """A Mininet switch that runs ``ina switch``."""
+    """A Mininet switch that runs ``ina switch``; it ends with the process of Mininet."""
 
     def __init__(
         self,
@@ -155,7 +157,9 @@ class EmbeddedSwitch(P4Switch):
     def argv(self, ports: Mapping[int, str]) -> Sequence[str]:
         """Return the command ``ina switch …`` for these ports."""
         attached = [f"--port={number}=veth:{interface}" for number, interface in ports.items()]
-        return command_line.ina("switch", *self._options, "--p4runtime", self.address, *attached)
+        return command_line.ina(
+            "switch", "--until-eof", *self._options, "--p4runtime", self.address, *attached
+        )
 
 
 class Bmv2Switch(P4Switch):
