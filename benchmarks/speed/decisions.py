@@ -26,8 +26,7 @@ from bmv2_topos.testbeds.virtual import (
     shortest_tree,
 )
 from controller.policies.family import SimulationConfig
-from controller.policies.grouping.efficiency import Profile
-from controller.policies.grouping.rounds import group
+from controller.policies.grouping.rounds import Profile, group
 from controller.simulator.generate import KINDS
 from controller.simulator.network import generate
 from controller.simulator.network.run import NetworkTask, run_network

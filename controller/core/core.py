@@ -40,8 +40,16 @@ from controller.core.reasons import Kind, Log
 from controller.core.running import RunningGroups, only, with_room
 from controller.policies.scheduling.checks import check
 from controller.policies.scheduling.errors import BadDecision, BadSpec
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Decision, Group, JobState, Policy, ReportedJob, Setup, View
+from controller.policies.scheduling.policy import (
+    Decision,
+    Group,
+    JobState,
+    Policy,
+    ReportedJob,
+    Setup,
+    Submission,
+    View,
+)
 from controller.vocabulary import Cluster, Topology
 from controller.vocabulary.errors import plural
 

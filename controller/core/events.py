@@ -14,7 +14,7 @@ from typing import Any, get_args
 import msgspec
 
 from controller.errors import BadSpec
-from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Submission
 from controller.vocabulary import Job
 from controller.vocabulary.documents import non_default_fields
 

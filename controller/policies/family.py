@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from controller.policies.scheduling.errors import BadSpec, BadTrace
-from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Setup as Setup
+from controller.policies.scheduling.policy import Submission
 from controller.vocabulary import Cluster
 
 

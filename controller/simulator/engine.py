@@ -19,8 +19,7 @@ from controller.core.core import Core, Rules
 from controller.core.events import Progressed, Submitted
 from controller.policies.family import Setup
 from controller.policies.scheduling.errors import BadSpec, Stuck
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import ContendedSpeed, JobState, Policy, SpeedModel
+from controller.policies.scheduling.policy import ContendedSpeed, JobState, Policy, SpeedModel, Submission
 from controller.simulator.record import RunRecorder, SimulationResult
 from controller.vocabulary import Cluster
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling.errors import BadSpec, BadTrace
 from controller.policies.scheduling.lucid.family import usage_of
-from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Submission
 from controller.simulator.traces.rows import TraceRow, brief, read_rows
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from controller.policies import registry
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Submission
 from controller.simulator.engine import PolicyRun
 from controller.simulator.record import Curves, SimulationResult
 from controller.vocabulary import Cluster

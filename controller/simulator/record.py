@@ -7,8 +7,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from controller.policies.scheduling.model import RESOURCES, Submission
-from controller.policies.scheduling.policy import Group, JobState
+from controller.policies.scheduling.policy import RESOURCES, Group, JobState, Submission
 from controller.vocabulary import Cluster
 
 

@@ -18,8 +18,7 @@ from controller.errors import ControllerError
 from controller.policies.family import SimulationConfig
 from controller.policies.registry import complete_jobs, family, find_family, is_user_defined
 from controller.policies.scheduling.errors import BadSpec, SchedulingError
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Group, JobState
+from controller.policies.scheduling.policy import Group, JobState, Submission
 from controller.simulator.estimates import expect
 from controller.simulator.generate import generate
 from controller.simulator.policy_run import make

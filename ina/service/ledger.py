@@ -41,8 +41,7 @@ from controller.core.events import event_of
 from controller.core.events import plain as plain_event
 from controller.core.reasons import Kind
 from controller.errors import BadSpec
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import SCHEDULER
+from controller.policies.scheduling.policy import SCHEDULER, Submission
 from controller.vocabulary import Job, Topology
 from ina.faults import fault_point
 from ina.launch.plain import plain, record_of

@@ -97,7 +97,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "controller.policies.memory": (
         "controller.errors",
         "controller.vocabulary/",
-        "controller.policies.placement.trees",
+        "controller.policies.placement.flows",
     ),
     "controller.policies.routing": (
         "controller.errors",

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from controller.core.core import ask
 from controller.policies.scheduling.errors import BadDecision
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Decision, Group, JobState, View
+from controller.policies.scheduling.policy import Decision, Group, JobState, Submission, View
 from controller.simulator.engine import PolicyRun, ProgressWatch, admitted, stuck
 from controller.simulator.record import RunRecorder, SimulationResult
 from controller.vocabulary import Cluster

@@ -14,8 +14,7 @@ import numpy as np
 
 from controller.core.allocation import Allocation
 from controller.errors import BadSpec
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Group, JobState, SpeedModel
+from controller.policies.scheduling.policy import Group, JobState, SpeedModel, Submission
 from controller.policies.settings import AllocationSettings
 from controller.simulator.network.average import (
     Phases,

@@ -14,7 +14,7 @@ from multiprocessing import parent_process
 from pathlib import Path
 
 from controller.policies.scheduling.errors import BadSpec, BadTrace, SchedulingError
-from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Submission
 from controller.simulator.traces import neutral
 from controller.simulator.traces.logs import LOGS, is_headless, read_log
 from controller.simulator.traces.published import GAVEL, TABLES, read_gavel

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.policies.scheduling.errors import BadTrace
-from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Submission
 from controller.simulator.traces.rows import (
     SMALLEST,
     JobCheck,

@@ -236,7 +236,7 @@ def test_a_family_is_imported_when_it_is_asked_for_only() -> None:
     code = """
 import sys
 from controller.policies.scheduling import Cluster
-from controller.policies.family import SimulationConfig
+from controller.policies.registry import SimulationConfig
 from controller.simulator.policy_run import make
 make("muri-l", SimulationConfig(Cluster.uniform(1, 8)))
 room = "controller.policies.scheduling"
@@ -252,7 +252,7 @@ import sys
 for name in ("sklearn", "scipy", "interpret", "rapidfuzz", "matplotlib", "ray"):
     sys.modules[name] = None
 from controller.policies.scheduling import Cluster
-from controller.policies.family import SimulationConfig
+from controller.policies.registry import SimulationConfig
 from controller.policies.registry import known
 from controller.simulator.policy_run import make
 config = SimulationConfig(Cluster.uniform(4, 8, cpus=24, memory_gb=500))

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from controller.errors import BadSpec
-from controller.policies.memory.policy import MemoryDivision, MemoryProblem, SlotStatus
+from controller.policies.memory.policy import MemoryDivision, MemoryProblem
+from controller.policies.memory.regions import SlotStatus
 from controller.policies.placement.flows import flows_of
 from controller.simulator.network.average import Phases, Work, average, phases_of, run_lengths
 from controller.simulator.network.generate import generate

@@ -12,9 +12,9 @@ from controller.core.compose import network_policies
 from controller.errors import BadSpec
 from controller.policies.family import SimulationConfig
 from controller.policies.joint import on_servers, rate_alone_bps, with_candidate_trees
+from controller.policies.placement.flows import fan_in
 from controller.policies.placement.netpack import worth
 from controller.policies.placement.policy import PlacementProblem
-from controller.policies.placement.trees import fan_in
 from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling import Decision
 from controller.policies.scheduling.errors import BadDecision
