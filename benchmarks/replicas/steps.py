@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from controller.policies.scheduling.policy import Submission
-from controller.simulator.engine import PolicyRun
-from controller.simulator.record import SimulationResult
+from controller.simulator.engine import PolicyRun, SimulationResult
 from controller.vocabulary import Cluster
 
 

@@ -27,8 +27,7 @@ from controller.policies.scheduling.lucid.family import Config, measurements
 from controller.policies.scheduling.lucid.usage import (
     GpuUsage,
 )
-from controller.simulator.policy_run import make
-from controller.simulator.runs import Source
+from controller.simulator.runs import Source, make
 from controller.vocabulary import Cluster
 
 

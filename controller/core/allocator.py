@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from controller.core.changes import first_hop
+from controller.core.events import first_hop
 from controller.errors import BadSpec
 from controller.policies.memory import policy as memory
 from controller.policies.memory.policy import demand, rate_of

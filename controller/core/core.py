@@ -54,7 +54,7 @@ from controller.vocabulary import Cluster, Topology
 from controller.vocabulary.errors import plural
 
 if TYPE_CHECKING:
-    from controller.core.changes import Changes
+    from controller.core.events import Changes
     from controller.policies.settings import AllocationPolicies, AllocationSettings
 
 Outcome = Literal["completed", "failed", "cancelled", "missed"]
@@ -313,7 +313,7 @@ class Core:
         allocation, now_s = self.allocation, self.now_s
         if allocation is None or self._described is None:
             raise BadSpec("the cluster of a core without a network cannot be replaced")
-        from controller.core.changes import compare  # for clusters that change
+        from controller.core.events import compare  # for clusters that change
 
         changes = compare(self._described, topology)
         placed = allocation.allocator.placed

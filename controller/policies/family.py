@@ -28,7 +28,7 @@ class SimulationConfig:
         pairs: File with the measured speeds of pairs of these configurations on one GPU or, for the family
             `sharing`, Gavel's file of such pairs; None: synthetic pairs.
         seed: Seed of synthetic data and of training.
-        estimates: File of jobs' expected durations (`controller.simulator.estimates`); None: each job's own.
+        estimates: File of jobs' expected durations (`controller.simulator.runs`); None: each job's own.
         settings: Name and value of each setting that differs from its family's default.
     """
 

@@ -27,7 +27,6 @@ from controller.errors import (
     SwitchRestarted,
 )
 from controller.switches import names
-from controller.switches.capabilities import capabilities
 from controller.switches.jobs import (
     TABLES,
     Contents,
@@ -40,6 +39,7 @@ from controller.switches.jobs import (
 from controller.switches.leases import LeaseWatch, Owner, has_ended, lives, owner_of
 from controller.switches.model import COLUMNS, OUTCOMES, Admission, Registration, SwitchInfo
 from controller.switches.planning import Identity, choose_identity
+from controller.switches.programs import capabilities
 from controller.switches.reconcile import MOST_ENTRIES, Action, SwitchState, Write
 from controller.switches.target import (
     CounterCell,

@@ -17,8 +17,6 @@ arrived and the results are back. O(1) per job and switch.
 >>> slots_for(job, Switch("s1", slots=8192, lanes=64, rtt_s=20e-6), need.rate_bps)  # 10 Gb/s
 98
 
-The interface of memory policies.
-
 A policy is a function of a `MemoryProblem`. It returns a region for each job at each switch of its tree::
 
     def nothing(problem: MemoryProblem) -> MemoryDivision:
@@ -329,7 +327,7 @@ def common(problem: MemoryProblem) -> MemoryDivision:
 def explain(problem: MemoryProblem, division: MemoryDivision, job: Job) -> list[str]:
     """Return sentences about a job's slots at each switch, their rate, and the gain of one more slot.
 
-    Why the job has these slots is explained in `controller.core.reasons`.
+    Why the job has these slots is explained in `controller.core.desired`.
     """
     if not problem.switches[job.name]:
         why = "aggregate is off" if not job.aggregate else "it stays on one server, or no switch sums"

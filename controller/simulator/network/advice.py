@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from controller.policies.settings import SIMPLEST, PolicyChoice, default_for
-from controller.simulator.network.run import NetworkOutcome, NetworkTask
-from controller.simulator.network.speed import NetworkSettings
+from controller.simulator.network.run import NetworkOutcome, NetworkSettings, NetworkTask
 from controller.vocabulary import Job, Link, Topology
 
 LENGTHS = (0.8, 1.25)

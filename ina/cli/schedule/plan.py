@@ -15,11 +15,9 @@ from controller.policies.registry import FAMILIES, GROUP, family, find_family, f
 from controller.policies.scheduling import RESOURCES
 from controller.policies.scheduling.lucid.family import packing_tree, usage_of
 from controller.policies.scheduling.policy import JobState
-from controller.simulator.estimates import expect, facts_of, learn, predict
 from controller.simulator.files import whole
 from controller.simulator.once import Plan, PlannedGroup, decide_once, numbers, stage_names
-from controller.simulator.policy_run import make
-from controller.simulator.runs import known_to
+from controller.simulator.runs import expect, facts_of, known_to, learn, make, predict
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
 from ina.cli import job_files

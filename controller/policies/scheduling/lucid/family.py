@@ -11,8 +11,6 @@ speed is relative to running alone.
 
 `make_usages` and `make_pairs` make synthetic measurements, to try Lucid's policies without real data.
 `PairSpeed` is the speed model of two jobs on the same GPUs, by measured pairs.
-
-The family ``lucid:POLICY``: jobs that share GPUs run at the speeds measured for pairs of jobs.
 """
 
 from __future__ import annotations

@@ -21,9 +21,8 @@ from controller.policies.scheduling.errors import BadDecision
 from controller.policies.settings import AllocationSettings
 from controller.simulator.generate import generate
 from controller.simulator.network.log import NetworkLog
-from controller.simulator.network.run import NetworkResult, NetworkTask, simulate_network
-from controller.simulator.network.speed import NetworkSettings
-from controller.simulator.policy_run import make
+from controller.simulator.network.run import NetworkResult, NetworkSettings, NetworkTask, simulate_network
+from controller.simulator.runs import make
 from controller.vocabulary import Cluster, Job, Topology, Tree, fabrics
 
 FAST = fabrics.star(4, fabrics.Parts(gpus=2, rate_bps=100e9))

@@ -16,7 +16,7 @@ from controller.policies.scheduling.ranked import EXACT, DurationEstimates
 from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
-from controller.simulator.policy_run import make
+from controller.simulator.runs import make
 from controller.simulator.traces import read
 from controller.simulator.traces.neutral import write
 from controller.vocabulary import Cluster

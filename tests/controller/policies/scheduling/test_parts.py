@@ -14,8 +14,8 @@ from controller.policies.scheduling.placement import FreeGpuCounts, FreeGpus
 from controller.policies.scheduling.ranked import WaitingJobs, choose_by_rank, profile
 from controller.policies.scheduling.sharing.packing import consolidated
 from controller.simulator import measure
+from controller.simulator.engine import count_held_gpus as gpus_given
 from controller.simulator.generate import generate
-from controller.simulator.record import count_held_gpus as gpus_given
 from controller.vocabulary import Cluster, Server
 
 

@@ -19,7 +19,7 @@ from controller.policies.scheduling.speed import InterleavedSpeed
 from controller.policies.scheduling.weave import RoundLengthening, Weave
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
-from controller.simulator.policy_run import make
+from controller.simulator.runs import make
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
 
