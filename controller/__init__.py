@@ -14,8 +14,8 @@ if TYPE_CHECKING:
         OtherProgram,
         ProgramMismatch,
     )
+    from controller.p4runtime_shim.client import Tls
     from controller.p4runtime_shim.target import connect
-    from controller.p4runtime_shim.tls import Tls
     from controller.switches.fleet import Fleet, ReconcileReport
     from controller.switches.layout import Branch, Deployment, Downlink, TreeAdmission
     from controller.switches.model import (
@@ -79,7 +79,7 @@ _MODULES = (
     "switches.reconcile",
     "switches.session",
     "switches.fleet",
-    "p4runtime_shim.tls",
+    "p4runtime_shim.client",
     "p4runtime_shim.target",
 )
 """Modules in which `__getattr__` looks for a public name. Modules that import quickly come first; the modules

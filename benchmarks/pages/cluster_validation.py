@@ -30,8 +30,7 @@ from bmv2_topos.testbeds.virtual.report import JobReport
 from controller.policies.memory.policy import MemoryProblem
 from controller.policies.registry import MEMORIES
 from controller.policies.settings import FRAME_BYTES
-from controller.simulator.network.run import NetworkResult, NetworkTask, simulate_network
-from controller.simulator.network.speed import NetworkSettings
+from controller.simulator.network.run import NetworkResult, NetworkSettings, NetworkTask, simulate_network
 from controller.vocabulary import Job, Region, Topology, float32_bytes
 from controller.vocabulary.graphs import with_memory
 

@@ -13,8 +13,7 @@ from functools import partial
 from typing import Final
 
 from bmv2_topos.harness import Call, Experiment, ResultRow, column, columns, grouped, markdown, selected
-from controller.simulator.network.run import NetworkTask, run_network
-from controller.simulator.network.speed import NetworkSettings
+from controller.simulator.network.run import NetworkSettings, NetworkTask, run_network
 from controller.vocabulary import Job, Topology, fabrics
 
 SEEDS: Final = (0, 1, 2, 3, 4, 1001, 1002, 1003, 1004, 1005)

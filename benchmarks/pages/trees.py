@@ -30,8 +30,7 @@ from controller.policies.registry import PLACEMENTS, ROUTINGS
 from controller.policies.routing.grid import PASSES, best_of_draws, relaxed
 from controller.policies.routing.policy import Policy, RoutingProblem
 from controller.simulator.network.generate import generate
-from controller.simulator.network.run import NetworkTask, run_network
-from controller.simulator.network.speed import NetworkSettings
+from controller.simulator.network.run import NetworkSettings, NetworkTask, run_network
 from controller.vocabulary import Job, Topology, fabrics
 
 SEEDS: Final = (0, 1, 2, 3, 4, 1001, 1002, 1003, 1004, 1005)

@@ -16,8 +16,7 @@ from typing import Final
 from benchmarks.pages.families import LATER, NAMES, SEEDS, workload
 from bmv2_topos.harness import Call, Experiment, ResultRow, column, columns, grouped, markdown, selected
 from controller.policies.registry import SCHEDULER
-from controller.simulator.network.run import NetworkTask, run_network
-from controller.simulator.network.speed import NetworkSettings
+from controller.simulator.network.run import NetworkSettings, NetworkTask, run_network
 
 Names = tuple[str, str, str, str]
 """A scheduler, a placement, a policy for memory and one for routing."""

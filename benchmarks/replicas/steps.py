@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from controller.policies.scheduling.model import Submission
-from controller.simulator.engine import PolicyRun
-from controller.simulator.record import SimulationResult
+from controller.policies.scheduling.policy import Submission
+from controller.simulator.engine import PolicyRun, SimulationResult
 from controller.vocabulary import Cluster
 
 

@@ -23,13 +23,11 @@ from benchmarks.fill import Command, option, serve
 from benchmarks.schedulers.trace_files import resolved
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import Submission
-from controller.policies.scheduling.lucid.family import measurements
-from controller.policies.scheduling.lucid.measured import Config
+from controller.policies.scheduling.lucid.family import Config, measurements
 from controller.policies.scheduling.lucid.usage import (
     GpuUsage,
 )
-from controller.simulator.policy_run import make
-from controller.simulator.runs import Source
+from controller.simulator.runs import Source, make
 from controller.vocabulary import Cluster
 
 

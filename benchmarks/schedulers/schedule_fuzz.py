@@ -33,9 +33,9 @@ from controller.policies.family import SimulationConfig
 from controller.policies.registry import complete_jobs, family, find_family, known
 from controller.policies.scheduling import Decision, Policy, Submission, View
 from controller.policies.scheduling.speed import ExclusiveSpeed
+from controller.simulator.engine import SimulationResult
 from controller.simulator.generate import generate
-from controller.simulator.policy_run import make
-from controller.simulator.record import SimulationResult
+from controller.simulator.runs import make
 from controller.vocabulary import Cluster, Server
 
 EXPECTED = {

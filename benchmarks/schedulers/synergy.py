@@ -35,7 +35,7 @@ from benchmarks.fill import Command, option, serve
 from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import RoundSpeed, replica_demands, replica_policy
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Submission
 from controller.policies.scheduling.synergy.allocators import (
     SharePlan,
     drf,

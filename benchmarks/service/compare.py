@@ -35,8 +35,7 @@ from bmv2_topos.testbeds import netns
 from controller.core import Log
 from controller.core.reasons import AllocationLogger
 from controller.errors import ControllerError
-from controller.simulator.network.run import NetworkResult, NetworkTask, run_network
-from controller.simulator.network.speed import NetworkSettings
+from controller.simulator.network.run import NetworkResult, NetworkSettings, NetworkTask, run_network
 from controller.vocabulary import Job, Topology, read_topology
 from controller.vocabulary.files import read_jobs
 from ina.service.client import Client

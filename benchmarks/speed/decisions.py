@@ -26,12 +26,10 @@ from bmv2_topos.testbeds.virtual import (
     shortest_tree,
 )
 from controller.policies.family import SimulationConfig
-from controller.policies.grouping.efficiency import Profile
-from controller.policies.grouping.rounds import group
+from controller.policies.grouping.rounds import Profile, group
 from controller.simulator.generate import KINDS
 from controller.simulator.network import generate
-from controller.simulator.network.run import NetworkTask, run_network
-from controller.simulator.network.speed import NetworkSettings
+from controller.simulator.network.run import NetworkSettings, NetworkTask, run_network
 from controller.simulator.runs import SimulationTask, Source, kind_for, run
 from controller.vocabulary import BadSpec, Cluster, Job, fabrics, fat_tree, float32_bytes
 from controller.vocabulary import place as spread

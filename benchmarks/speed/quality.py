@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.policies.grouping.efficiency import Profile
 from controller.policies.grouping.matching import Pairs, Weigh, match
-from controller.policies.grouping.rounds import group
+from controller.policies.grouping.rounds import Profile, group
 
 
 def losses_against_exact(profiles: Sequence[Profile], *, members: int | None = None) -> list[float]:

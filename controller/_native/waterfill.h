@@ -1,4 +1,4 @@
-/* The rates of jobs that share links and switch memory; see controller/policies/placement/waterfill.py. */
+/* The rates of jobs that share links and switch memory; see controller/policies/placement/flows.py. */
 #ifndef WATERFILL_H
 #define WATERFILL_H
 

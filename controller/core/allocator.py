@@ -10,14 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from controller.core.changes import first_hop
+from controller.core.events import first_hop
 from controller.errors import BadSpec
 from controller.policies.memory import policy as memory
-from controller.policies.memory.demand import demand, rate_of
+from controller.policies.memory.policy import demand, rate_of
 from controller.policies.placement import policy as placement
-from controller.policies.placement.flows import FlowState, Pools, flows_of, steady_state
-from controller.policies.placement.trees import tree_of
-from controller.policies.placement.waterfill import JobFlows
+from controller.policies.placement.flows import FlowState, JobFlows, Pools, flows_of, steady_state, tree_of
 from controller.policies.registry import SCHEDULER, policies_of
 from controller.policies.routing import policy as routing
 from controller.policies.settings import AllocationPolicies, AllocationSettings

@@ -10,7 +10,7 @@ from controller.errors import BadSpec
 from controller.policies import registry
 from controller.policies.family import Setup, SimulationConfig
 from controller.policies.registry import SCHEDULER, policies_of
-from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Submission
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Cluster, Job, Server, Topology
 from controller.vocabulary.errors import plural

@@ -40,13 +40,21 @@ from controller.core.reasons import Kind, Log
 from controller.core.running import RunningGroups, only, with_room
 from controller.policies.scheduling.checks import check
 from controller.policies.scheduling.errors import BadDecision, BadSpec
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Decision, Group, JobState, Policy, ReportedJob, Setup, View
+from controller.policies.scheduling.policy import (
+    Decision,
+    Group,
+    JobState,
+    Policy,
+    ReportedJob,
+    Setup,
+    Submission,
+    View,
+)
 from controller.vocabulary import Cluster, Topology
 from controller.vocabulary.errors import plural
 
 if TYPE_CHECKING:
-    from controller.core.changes import Changes
+    from controller.core.events import Changes
     from controller.policies.settings import AllocationPolicies, AllocationSettings
 
 Outcome = Literal["completed", "failed", "cancelled", "missed"]
@@ -305,7 +313,7 @@ class Core:
         allocation, now_s = self.allocation, self.now_s
         if allocation is None or self._described is None:
             raise BadSpec("the cluster of a core without a network cannot be replaced")
-        from controller.core.changes import compare  # for clusters that change
+        from controller.core.events import compare  # for clusters that change
 
         changes = compare(self._described, topology)
         placed = allocation.allocator.placed

@@ -1,22 +1,34 @@
-"""Events of jobs and machines: plain data, which a service stores and replays.
+"""Events of jobs and machines, and differences between two descriptions of a cluster: plain data.
+
+Events of jobs and machines: plain data, which a service stores and replays.
 
 ``plain(event)`` returns an event as a dict of numbers, strings, lists and dicts; ``event_of(dict)`` converts
 it back. The key ``kind`` is the name of the event's class with hyphens: ``server-gone`` for `ServerGone`.
+
+Differences between two descriptions of a cluster, and which of them force placed jobs to move. No I/O.
+
+A job keeps its place if a change does not affect it. A change that removes a switch or a link of its tree is
+treated as a failure: the job gets another tree if there is one
+(`controller.core.allocator.Allocator.set_outages`). This module collects the changes that force a job to
+leave its place: a server has left or has another switch or address, a port of a link has another number, or
+the memory of a switch has another size.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import Any, get_args
 
 import msgspec
 
 from controller.errors import BadSpec
-from controller.policies.scheduling.model import Submission
-from controller.vocabulary import Job
-from controller.vocabulary.documents import non_default_fields
+from controller.policies.scheduling.policy import Submission
+from controller.vocabulary import Cluster, Job, Link, Server, Switch, Topology
+from controller.vocabulary.documents import non_default_fields, shown
+from controller.vocabulary.errors import plural
 
 
 def _kind(name: str) -> str:
@@ -202,3 +214,187 @@ def event_of(found: Mapping[str, Any]) -> Event:
         kinds = ", ".join(_kind(each.__name__) for each in get_args(Event))
         raise BadSpec(f"an event of kind {found.get('kind')!r}: {error}; want one of {kinds}") from error
     return event
+
+
+_REACHED = ("ip", "mac", "interface", "address")
+"""Properties of a server that its workers, and the table entries of its switch, depend on."""
+_MEMORY = ("slots", "lanes")
+"""Properties of a switch that the jobs summed at the switch depend on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The differences between two descriptions of a cluster.
+
+    Attributes:
+        notes: One sentence about each difference.
+        servers: By server, why jobs' workers cannot stay there.
+        fallbacks: By server, why jobs cannot continue to use the fallback server there.
+        switches: By switch, why jobs cannot keep their slots there.
+        links: By the two ends of a link, why jobs cannot continue to use the link.
+    """
+
+    notes: tuple[str, ...]
+    servers: Mapping[str, str]
+    fallbacks: Mapping[str, str]
+    switches: Mapping[str, str]
+    links: Mapping[frozenset[str], str]
+
+    def why_moved(self, job: Job, after: Topology) -> str:
+        """Return why a placed job has to leave its place; "" if the job can stay.
+
+        A job that only needs another tree can stay.
+
+        Args:
+            job: The job, with its servers, tree and fallback server.
+            after: The cluster as it is from now on.
+        """
+        for server in job.hosts:
+            if server in self.servers:
+                return self.servers[server]
+        if job.tree is None or len(job.hosts) == 1:
+            return ""
+        fallback = job.fallback or ""
+        if fallback in self.fallbacks:
+            return self.fallbacks[fallback]
+        for switch in job.tree.aggregators:
+            if switch in self.switches:
+                return self.switches[switch]
+        ways = [frozenset(pair) for pair in job.tree.parents.items()]
+        ways += [frozenset((server, after.rack_of[server])) for server in job.hosts]
+        if job.tree.root in after.switch and fallback in after.server:
+            ways.append(frozenset((job.tree.root, first_hop(after, job.tree.root, fallback))))
+        return next((self.links[ends] for ends in ways if ends in self.links), "")
+
+
+def first_hop(topology: Topology, root: str, server: str) -> str:
+    """Return the node after switch `root` on the path from there to a server."""
+    return (*topology.way(root, topology.rack_of[server]), server)[1]
+
+
+def compare(before: Topology, after: Topology) -> Changes:
+    """Return the differences between two descriptions of a cluster.
+
+    Nodes with equal names are the same node. O(switches + servers + links).
+
+    >>> from controller.vocabulary import fabrics
+    >>> compare(fabrics.star(3), fabrics.star(2)).notes
+    ("server 'h3' has left the cluster",)
+    """
+    notes: list[str] = []
+    servers: dict[str, str] = {}
+    fallbacks: dict[str, str] = {}
+    switches: dict[str, str] = {}
+    links: dict[frozenset[str], str] = {}
+    for kind, old, new in (
+        ("switch", before.switch, after.switch),
+        ("server", before.server, after.server),
+    ):
+        notes += [f"{kind} {name!r} has left the cluster" for name in old if name not in new]
+        notes += [_new(after, kind, name) for name in new if name not in old]
+    for name, was in before.server.items():
+        if name not in after.server:
+            servers[name] = f"server {name!r} has left the cluster"
+            continue
+        differing = dict(_differing(was, after.server[name]))
+        differing |= dict(_ways(before, after, name))
+        notes += [f"server {name!r}: {text}" for text in differing.values()]
+        moved = [text for key, text in differing.items() if key in (*_REACHED, "switch")]
+        fewer = ["gpus"] if after.server[name].gpus < was.gpus else []
+        if why := [*moved, *(differing[key] for key in fewer)]:
+            servers[name] = f"server {name!r}: {why[0]}"
+        if moved:
+            fallbacks[name] = f"fallback server at {name!r}: {moved[0]}"
+        elif was.fallback_port and not after.server[name].fallback_port:
+            fallbacks[name] = f"server {name!r} runs no fallback server any more"
+    for name, had in before.switch.items():
+        if name in after.switch:
+            changed = dict(_differing(had, after.switch[name]))
+            notes += [f"switch {name!r}: {text}" for text in changed.values()]
+            if memory := [text for key, text in changed.items() if key in _MEMORY]:
+                switches[name] = f"switch {name!r}: {memory[0]}"
+    known = {frozenset((link.a, link.b)): link for link in before.links}
+    for link in after.links:
+        ends = frozenset((link.a, link.b))
+        if ends not in known:
+            if ends <= {*before.switch, *before.server}:
+                notes.append(f"link {link.a}-{link.b} is new")
+            continue
+        old_link = known.pop(ends)
+        notes += [f"link {link.a}-{link.b}: {text}" for _, text in _differing(old_link, link)]
+        if ports := list(_ports(before, after, ends)):
+            notes += ports
+            links[ends] = ports[0]
+    notes += [
+        f"link {link.a}-{link.b} has left the cluster"
+        for ends, link in known.items()
+        if ends <= {*after.switch, *after.server}
+    ]
+    return Changes(tuple(notes), servers, fallbacks, switches, links)
+
+
+def keep_gpu_numbers(before: Cluster, after: Cluster) -> Cluster:
+    """Return the servers of `after` in an order that keeps the GPU numbers of `before`.
+
+    A GPU's number is its position among the GPUs of all servers, and running jobs refer to GPUs by number.
+    So servers that have left stay in the list, with GPUs that are unavailable (`controller.core.allocation`),
+    and new servers come last. If a single large server stands for all servers
+    (`controller.core.compose.servers_of`), it gets the larger of the numbers of GPUs in `before` and `after`.
+
+    Raises BadSpec for a server whose number of GPUs has changed.
+    """
+    if len(before.servers) == len(after.servers) == 1 and before.servers[0].name == after.servers[0].name:
+        largest = max(before.servers[0], after.servers[0], key=lambda server: server.gpus)
+        return Cluster((largest,), after.topology)
+    now = {server.name: server for server in after.servers}
+    for server in before.servers:
+        if server.name in now and now[server.name].gpus != server.gpus:
+            raise BadSpec(
+                f"server {server.name!r}: gpus = {now[server.name].gpus}, was {server.gpus}; with placement"
+                " 'scheduler' this cannot change: give the server another name"
+            )
+    kept = [now.pop(server.name, server) for server in before.servers]
+    return Cluster((*kept, *now.values()), after.topology)
+
+
+def _new(topology: Topology, kind: str, name: str) -> str:
+    if kind == "switch":
+        return f"switch {name!r} is new, with {plural(topology.switch[name].slots, 'slot')}"
+    server = topology.server[name]
+    has = plural(server.gpus, "GPU") if server.gpus else f"role {server.role}"
+    return f"server {name!r} is new, with {has}, at switch {topology.rack_of[name]!r}"
+
+
+def _differing(before: Server | Switch | Link, after: Server | Switch | Link) -> Iterator[tuple[str, str]]:
+    """Yield each property that differs, with a sentence about it.
+
+    Does not compare ends, ports and addresses, because their defaults depend on the position in the
+    description; `_ways` and `_ports` compare them.
+    """
+    for each in fields(before):
+        if each.name in ("a", "b", "a_port", "b_port", "ip", "mac"):
+            continue
+        was, now = getattr(before, each.name), getattr(after, each.name)
+        if was != now:
+            yield each.name, f"{each.name} = {shown(now)}, was {shown(was)}"
+
+
+def _ways(before: Topology, after: Topology, server: str) -> Iterator[tuple[str, str]]:
+    was, now = before.rack_of[server], after.rack_of[server]
+    if was != now:
+        yield "switch", f"switch = {shown(now)}, was {shown(was)}"
+        return
+    for what in ("ip", "mac"):
+        own_before, own_after = getattr(before, what)(server), getattr(after, what)(server)
+        if own_before != own_after:
+            yield what, f"{what} = {shown(own_after)}, was {shown(own_before)}"
+
+
+def _ports(before: Topology, after: Topology, ends: frozenset[str]) -> Iterator[str]:
+    """Yield a sentence about each end of a link at which the port differs; both topologies have the link."""
+    for end in sorted(ends):
+        if end in before.switch and end in after.switch:
+            (other,) = ends - {end}
+            was, now = before.port_to(end, other), after.port_to(end, other)
+            if was != now:
+                yield f"link {end}-{other}: port {now} of {end}, was {was}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from controller.p4runtime_shim.tls import Tls
+from controller.p4runtime_shim.client import Tls
 from controller.switches.target import Revision
 
 _TIMEOUT_S = 5.0

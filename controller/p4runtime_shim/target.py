@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from controller.errors import NoProgram
-from controller.p4runtime_shim.client import P4RuntimeClient, entities_of
+from controller.p4runtime_shim.client import P4RuntimeClient, Tls, entities_of
 from controller.p4runtime_shim.codec import Codec
-from controller.p4runtime_shim.tls import Tls
 from controller.switches.programs import ProgramBundle
 from controller.switches.session import SwitchSession
 from controller.switches.target import (

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from controller.policies.scheduling.errors import BadSpec, BadTrace
-from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Setup as Setup
+from controller.policies.scheduling.policy import Submission
 from controller.vocabulary import Cluster
 
 
@@ -28,7 +28,7 @@ class SimulationConfig:
         pairs: File with the measured speeds of pairs of these configurations on one GPU or, for the family
             `sharing`, Gavel's file of such pairs; None: synthetic pairs.
         seed: Seed of synthetic data and of training.
-        estimates: File of jobs' expected durations (`controller.simulator.estimates`); None: each job's own.
+        estimates: File of jobs' expected durations (`controller.simulator.runs`); None: each job's own.
         settings: Name and value of each setting that differs from its family's default.
     """
 

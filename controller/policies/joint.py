@@ -38,15 +38,12 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from controller.policies.placement.baselines import locality_on_fast_links
-from controller.policies.placement.flows import steady_state
+from controller.policies.placement.flows import paths_up, racks_of, steady_state, tidy, ways_to
 from controller.policies.placement.netpack import worth
 from controller.policies.placement.policy import PlacementProblem, settle
-from controller.policies.placement.trees import paths_up, racks_of, tidy, ways_to
 from controller.policies.scheduling.deadlines import DeadlineUrgency
-from controller.policies.scheduling.estimates import EXACT, DurationEstimates
 from controller.policies.scheduling.policy import Decision, Group, JobState, NetworkView, View
-from controller.policies.scheduling.queue import Rank
-from controller.policies.scheduling.ranked import Preemption, RankedPolicy
+from controller.policies.scheduling.ranked import EXACT, DurationEstimates, Preemption, Rank, RankedPolicy
 from controller.vocabulary import Cluster, Job, Topology, Tree
 
 WAYS = 1

@@ -31,8 +31,7 @@ from controller.errors import ControllerError
 from controller.policies.family import Family, Setting, Setup, SimulationConfig, resolve_settings
 from controller.policies.scheduling.checks import check
 from controller.policies.scheduling.errors import BadDecision, BadSpec
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Decision, Policy, View
+from controller.policies.scheduling.policy import Decision, Policy, Submission, View
 from controller.policies.scheduling.speed import InterleavedSpeed
 from controller.policies.settings import SCHEDULER as SCHEDULER
 from controller.policies.settings import AllocationPolicies, AllocationSettings

@@ -4,7 +4,6 @@
 traces are in `controller.simulator.traces`, speed models in `controller.policies.scheduling.speed`.
 """
 
-from controller.simulator.engine import simulate
-from controller.simulator.record import EndedJob, Metrics, SimulationResult, measure
+from controller.simulator.engine import EndedJob, Metrics, SimulationResult, measure, simulate
 
 __all__ = ["EndedJob", "Metrics", "SimulationResult", "measure", "simulate"]

@@ -11,7 +11,7 @@ import random
 from dataclasses import replace
 
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Submission
 from controller.vocabulary import Cluster
 
 KINDS: dict[str, tuple[float, float, float, float]] = {

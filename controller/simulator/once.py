@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.policies.grouping.efficiency import Profile, Span, spans
+from controller.policies.grouping.rounds import Profile, Span, spans
 from controller.policies.scheduling.checks import check
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.estimates import profile
-from controller.policies.scheduling.model import RESOURCES, Submission
 from controller.policies.scheduling.placement import FreeGpus
-from controller.policies.scheduling.policy import Group, JobState, View
+from controller.policies.scheduling.policy import RESOURCES, Group, JobState, Submission, View
+from controller.policies.scheduling.ranked import profile
 from controller.simulator.engine import PolicyRun
 from controller.vocabulary import Cluster
 from controller.vocabulary.errors import plural

@@ -7,9 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from controller.figures import new_figure, save
-from controller.policies.scheduling.model import RESOURCES
+from controller.policies.scheduling.policy import RESOURCES
+from controller.simulator.engine import Curves
 from controller.simulator.once import PlannedGroup
-from controller.simulator.record import Curves
 
 # ---------------------------------------------------------------------------
 # Data of plots: distributions, and curves over time as means of equal intervals.

@@ -1,4 +1,14 @@
-"""Simulations as data that can be sent to another process: jobs by their source, policies by name."""
+"""Simulations of policies by name, as data that can be sent to another process.
+
+Expected durations from a file: a predictor's output for the jobs of a trace.
+
+The file is a CSV with the columns ``name`` and ``estimate_s``, in seconds, or ``job_id`` and ``priority``, as
+Lucid's predictors write it. An estimate of less than one second counts as one second.
+
+Simulations of policies by name, in each virtual cluster if the cluster is divided.
+
+Simulations as data that can be sent to another process: jobs by their source, policies by name.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +17,224 @@ import json
 import math
 import statistics
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from controller.errors import ControllerError
+from controller.policies import registry
 from controller.policies.family import SimulationConfig
 from controller.policies.registry import complete_jobs, family, find_family, is_user_defined
-from controller.policies.scheduling.errors import BadSpec, SchedulingError
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Group, JobState
-from controller.simulator.estimates import expect
+from controller.policies.scheduling.errors import BadSpec, BadTrace, SchedulingError
+from controller.policies.scheduling.lucid.family import usage_of
+from controller.policies.scheduling.policy import Group, JobState, Submission
+from controller.simulator.engine import Curves, EndedJob, Metrics, PolicyRun, SimulationResult, measure
 from controller.simulator.generate import generate
-from controller.simulator.policy_run import make
-from controller.simulator.record import Curves, EndedJob, Metrics, measure
 from controller.simulator.traces import read
-from controller.simulator.traces.rows import JobCheck
+from controller.simulator.traces.rows import JobCheck, TraceRow, brief, read_rows
+from controller.vocabulary import Cluster
+
+if TYPE_CHECKING:
+    from controller.policies.scheduling.lucid.estimates import DurationModel, JobFacts
+
+COLUMNS = ("name", "estimate_s")
+OF_LUCID = ("job_id", "priority")
+
+
+def read_estimates(path: Path) -> dict[str, float]:
+    """Return each job's expected duration, in seconds.
+
+    Raises BadTrace for an unreadable file, or a job that appears twice.
+    """
+    rows = read_rows(path, (), what="estimates")
+    columns = list(rows[0].cells)
+    of_lucid = {*OF_LUCID} <= {*columns} and not {*COLUMNS} & {*columns}
+    name, seconds = OF_LUCID if of_lucid else COLUMNS
+    if name not in columns and "job_id" in columns:
+        raise BadTrace(str(path), 1, "job_id", "is no column: want name")
+    if missing := [column for column in (name, seconds) if column not in columns]:
+        raise BadTrace(str(path), 1, missing[0], f"missing; the columns are {', '.join(columns)}")
+    found: dict[str, float] = {}
+    for row in rows:
+        job = row.text(name)
+        if job in found:
+            raise row.fail(name, f"job {job!r} appears twice")
+        found[job] = max(1.0, _seconds(row, seconds))
+    return found
+
+
+def expect(specs: Iterable[Submission], path: Path | None) -> list[Submission]:
+    """Return the jobs, with the estimates in the file `path`; None: there is no file.
+
+    Jobs that the file does not name keep their own estimates.
+
+    Raises BadTrace if the file is unreadable or names none of the jobs.
+    """
+    jobs = list(specs)
+    if path is None:
+        return jobs
+    estimates = read_estimates(path)
+    if jobs and not any(spec.name in estimates for spec in jobs):
+        raise BadTrace(str(path), 0, "name", f"names none of the trace's jobs, such as {jobs[0].name!r}")
+    return [replace(spec, estimate_s=estimates.get(spec.name, spec.estimate_s)) for spec in jobs]
+
+
+def _seconds(row: TraceRow, column: str) -> float:
+    text = row.text(column)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise row.fail(column, f"{brief(repr(text))} is not a number of seconds")
+    return value
+
+
+# ---------------------------------------------------------------------------
+# Expected durations, learned from jobs that have ended (Lucid's workload estimate model).
+
+
+def learn(ended: Sequence[Submission], config: SimulationConfig) -> DurationModel:
+    """Return a model of the durations of jobs like `ended`.
+
+    Raises BadSample for too few jobs, ExtraMissing without the packages that train it.
+    """
+    from controller.policies.scheduling.lucid.estimates import LONG, train_durations
+
+    submissions = [facts_of(spec, config) for spec in ended]
+    return train_durations(submissions, [spec.duration_s for spec in ended], replace(LONG, seed=config.seed))
+
+
+def facts_of(spec: Submission, config: SimulationConfig) -> JobFacts:
+    """Return a job's features before it runs, with its GPU usage if there are measurements of it."""
+    from controller.policies.scheduling.lucid.estimates import submission as described
+
+    try:
+        return described(spec, usage_of(spec, config))
+    except BadSpec:  # it has no profile
+        return described(spec)
+
+
+def predict(specs: Sequence[Submission], model: DurationModel, config: SimulationConfig) -> list[Submission]:
+    """Return the jobs with the model's predictions as their estimates."""
+    return [replace(spec, estimate_s=model.predict_s(facts_of(spec, config))) for spec in specs]
+
+
+# ---------------------------------------------------------------------------
+# Clusters that are divided into virtual clusters: each has its own nodes and its own queue.
+#
+# They share nothing, so each is a separate simulation; their results are combined.
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedRun(PolicyRun):
+    """One policy run for each virtual cluster; `policy` and `speed` are those of the first virtual cluster.
+
+    Attributes:
+        parts: The policy runs, by virtual cluster.
+    """
+
+    parts: Mapping[str, PolicyRun] = field(default_factory=dict)
+
+    def run(
+        self,
+        specs: Sequence[Submission],
+        cluster: Cluster,
+        *,
+        detail: bool = False,
+        verify: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> SimulationResult:
+        """Simulate the jobs of each virtual cluster on the servers of this cluster; see `PolicyRun.run`.
+
+        Raises BadSpec also for a job whose virtual cluster does not exist.
+        """
+        divided: dict[str, list[Submission]] = {name: [] for name in self.parts}
+        for spec in specs:
+            if spec.vc not in divided:
+                there = ", ".join(sorted(divided))
+                raise BadSpec(
+                    f"job {spec.name!r} is of virtual cluster {spec.vc!r}; the cluster is divided into"
+                    f" {there}"
+                )
+            divided[spec.vc].append(spec)
+        results: list[SimulationResult] = []
+        ended = 0
+        for name, part in self.parts.items():
+            if not divided[name]:
+                continue
+            results.append(part.run(divided[name], cluster.part(name), detail=detail, verify=verify))
+            ended += len(divided[name])
+            if progress is not None:
+                progress(ended, len(specs))
+        return merged(results, cluster, self.policy.name)
+
+
+def merged(results: Sequence[SimulationResult], cluster: Cluster, policy: str) -> SimulationResult:
+    """Combine the results of parts of a cluster."""
+    curves = [(result.cluster.gpus, result.curves) for result in results if result.curves is not None]
+    return SimulationResult(
+        policy=policy,
+        cluster=cluster,
+        jobs=sorted((job for result in results for job in result.jobs), key=lambda job: job.finish_s),
+        begin_s=min((result.begin_s for result in results), default=0.0),
+        end_s=max((result.end_s for result in results), default=0.0),
+        queue_integral=math.fsum(result.queue_integral for result in results),
+        gpu_integral=math.fsum(result.gpu_integral for result in results),
+        decisions=sum(result.decisions for result in results),
+        curves=_merged_curves(curves, cluster.gpus) if curves else None,
+    )
+
+
+def _merged_curves(parts: Sequence[tuple[int, Curves]], gpus: int) -> Curves:
+    """Combine the curves of parts, which are pairs of number of GPUs and curves.
+
+    Counts are added. Busy fractions are weighted by the parts' GPUs. Blocking is the mean over all parts.
+    """
+    time_s = sorted({at_s for _, part in parts for at_s in part.time_s})
+
+    def total(weighed: Iterable[tuple[float, Sequence[float], Sequence[float]]]) -> list[float]:
+        sums = [0.0] * len(time_s)
+        for weight, at_s, values in weighed:
+            for number, now_s in enumerate(time_s):
+                place = bisect_right(at_s, now_s)
+                sums[number] += weight * values[place - 1] if place else 0.0
+        return sums
+
+    return Curves(
+        time_s,
+        total((1.0, part.time_s, part.queue) for _, part in parts),
+        total((1.0, part.time_s, part.gpus) for _, part in parts),
+        total((1 / len(parts), part.time_s, part.blocking) for _, part in parts),
+        {
+            name: total((size / gpus, part.time_s, part.busy[name]) for size, part in parts)
+            for name in parts[0][1].busy
+        },
+    )
+
+
+# ---------------------------------------------------------------------------
+# Simulations of policies by name.
+
+
+def make(name: str, config: SimulationConfig) -> PolicyRun:
+    """Return a new run of a policy, with one run for each virtual cluster if the cluster is divided.
+
+    Raises the errors of `controller.policies.registry.make`.
+    """
+    cluster = config.cluster
+    if not cluster.virtual:
+        return PolicyRun.of(registry.make(name, config))
+    registry.check_known(name)
+    parts = {vc: make(name, replace(config, cluster=cluster.part(vc))) for vc in cluster.virtual}
+    first = parts[cluster.virtual[0]]
+    return PartitionedRun(first.policy, first.speed, first.interval_s, parts=parts)
+
 
 # ---------------------------------------------------------------------------
 # The result of each job, as CSV or JSON: one line or object for each job of each simulation.

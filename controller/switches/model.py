@@ -331,7 +331,7 @@ class Feature(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SwitchInfo:
-    """What a program offers (`controller.switches.capabilities`).
+    """What a program offers (`controller.switches.programs`).
 
     The program's packets have `lanes` values; it serves up to `jobs` jobs at a time, each with up to
     `max_members` members. `mode` says whether jobs share slots. In a `salted` program (ATP), packets have a

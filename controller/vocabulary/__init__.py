@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from controller.vocabulary import documents, fabrics, shapes
-    from controller.vocabulary.catalog import CATALOG, dumbbell, fat_tree, leaf_spine, named, star, tree
-    from controller.vocabulary.cluster import Cluster
+    from controller.vocabulary.catalog import (
+        CATALOG,
+        Cluster,
+        dumbbell,
+        fat_tree,
+        leaf_spine,
+        named,
+        star,
+        tree,
+    )
     from controller.vocabulary.errors import BadSpec, ControllerError
     from controller.vocabulary.files import (
         cluster_of,
@@ -83,7 +91,7 @@ __all__ = [
     "write_jobs",
 ]
 
-_MODULES = ("errors", "job", "topology", "cluster", "catalog", "files")
+_MODULES = ("errors", "job", "topology", "catalog", "files")
 """Modules in which `__getattr__` looks for a public name. Modules that import quickly come first: the
 import of `files` takes as long as the imports of all others together."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from controller.vocabulary.cluster import MOST_GPUS
+from controller.vocabulary.catalog import MOST_GPUS
 from controller.vocabulary.errors import BadSpec
 from controller.vocabulary.topology import Link, Server, Switch, Topology, check_size
 

@@ -36,11 +36,9 @@ from pathlib import Path
 from typing import Any
 
 from controller.vocabulary import documents, fabrics, schema, shapes
-from controller.vocabulary.catalog import named
-from controller.vocabulary.cluster import MOST_GPUS, Cluster
+from controller.vocabulary.catalog import MOST_GPUS, Cluster, is_exercise, named, topology_of_exercise
 from controller.vocabulary.documents import Document, Where, quoted, shown
 from controller.vocabulary.errors import BadSpec, plural
-from controller.vocabulary.exercises import is_exercise, topology_of_exercise
 from controller.vocabulary.job import Job, Straggler, Tree
 from controller.vocabulary.topology import Link, Role, Server, Switch, Topology
 

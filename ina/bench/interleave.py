@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.errors import ControllerError
-from controller.policies.grouping.efficiency import efficiency, round_s
+from controller.policies.grouping.rounds import efficiency, round_s
 from controller.policies.scheduling.synergy.profiling import Dataset, SensitivityProfile, profile
 from hostlib.interleave import Ranks, StageProfile, TurnServer, job_profile
 from hostlib.launch import command_line

@@ -20,10 +20,9 @@ import softswitch
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from controller.errors import ProgramMismatch
 from controller.switches import names, tofino_rows
-from controller.switches.capabilities import capabilities
 from controller.switches.jobs import job_row, supporting_rows
 from controller.switches.model import COLUMNS, OUTCOMES, Admission, Member, Uplink
-from controller.switches.programs import objects
+from controller.switches.programs import capabilities, objects
 from controller.switches.target import Entry, TableEntry
 from controller.vocabulary import Region
 from hostlib import wire

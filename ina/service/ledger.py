@@ -41,9 +41,9 @@ from controller.core import (
 from controller.core.events import event_of
 from controller.core.events import plain as plain_event
 from controller.core.reasons import Kind
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import SCHEDULER
-from controller.vocabulary import BadSpec, Job, Topology
+from controller.errors import BadSpec
+from controller.policies.scheduling.policy import SCHEDULER, Submission
+from controller.vocabulary import Job, Topology
 from ina.faults import fault_point
 from ina.launch.files import plain, record_of
 from ina.service.clock import Clock

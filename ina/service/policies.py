@@ -17,7 +17,7 @@ from controller.policies.settings import JOINT, SIMPLE, AllocationSettings, defa
 from controller.vocabulary import BadSpec, Cluster, Topology, documents
 
 if TYPE_CHECKING:
-    from controller.core.changes import Changes
+    from controller.core.events import Changes
 
 SHARING = 4
 """Maximum number of jobs that may take turns on a GPU."""
@@ -138,8 +138,8 @@ class Policies:
 
         Raises the errors of `changes.keep_gpu_numbers` and `Core.change_cluster`.
         """
-        from controller.core.changes import keep_gpu_numbers
         from controller.core.compose import servers_of, setup_of
+        from controller.core.events import keep_gpu_numbers
 
         allocation = self._of_network()
         servers = keep_gpu_numbers(core.servers, servers_of(cluster, allocation))

@@ -17,7 +17,6 @@ from controller.errors import BadJob, OutOfMemory, ProgramMismatch, UnknownName
 from controller.p4runtime_shim.codec import Codec
 from controller.policies.memory import regions
 from controller.switches import names
-from controller.switches.capabilities import capabilities
 from controller.switches.jobs import change_row, job_row, parse, supporting_rows
 from controller.switches.model import (
     ALL_RANKS,
@@ -30,7 +29,7 @@ from controller.switches.model import (
     Uplink,
 )
 from controller.switches.planning import check_part
-from controller.switches.programs import objects
+from controller.switches.programs import capabilities, objects
 from controller.switches.target import (
     CounterCell,
     Entry,

@@ -18,8 +18,7 @@ from controller.core import Core, Submitted, Tick, reasons
 from controller.core.compose import submission_of
 from controller.policies.memory.policy import MemoryDivision, MemoryProblem
 from controller.policies.settings import AllocationSettings
-from controller.simulator.network.run import NetworkTask, simulate_network
-from controller.simulator.network.speed import NetworkSettings
+from controller.simulator.network.run import NetworkSettings, NetworkTask, simulate_network
 from controller.vocabulary import Job, Topology, fabrics
 from controller.vocabulary.files import read_jobs, read_topology, topology_document, write_jobs
 from ina.cli.commands import app

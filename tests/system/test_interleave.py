@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.schedulers.interleave import tables
 from bmv2_topos.harness.page import with_tables
-from controller.policies.grouping.efficiency import efficiency, round_s
+from controller.policies.grouping.rounds import efficiency, round_s
 from controller.simulator.traces import read
 from hostlib.interleave.stages import Iteration
 from ina.bench.interleave import pool, steady

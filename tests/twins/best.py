@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from controller.policies.placement.flows import steady_state
+from controller.policies.placement.flows import racks_of, steady_state
 from controller.policies.placement.policy import PlacementProblem, settle
-from controller.policies.placement.trees import racks_of
 from controller.policies.routing.grid import candidates
 from controller.policies.routing.policy import RoutingProblem, score
 from controller.vocabulary import Job, Tree

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.policies.placement.waterfill import NONE, SAME, Floats, Ints, JobFlows, SteadyRates
+from controller.policies.placement.flows import NONE, SAME, Floats, Ints, JobFlows, SteadyRates
 
 
 def waterfill(flows: JobFlows) -> SteadyRates:

@@ -23,11 +23,16 @@ from benchmarks.replicas.lucid.rules import (
 from benchmarks.replicas.steps import SteppedRun
 from controller.policies.family import Family, SimulationConfig, raising_bad_trace
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.lucid.family import complete_jobs, measurements, usage_of
-from controller.policies.scheduling.lucid.measured import Config, config_by_columns, read_labels
+from controller.policies.scheduling.lucid.family import (
+    Config,
+    complete_jobs,
+    config_by_columns,
+    measurements,
+    read_labels,
+    usage_of,
+)
 from controller.policies.scheduling.lucid.usage import Size, sizes_from_pairs
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import JobState, Policy, SpeedModel
+from controller.policies.scheduling.policy import JobState, Policy, SpeedModel, Submission
 from controller.simulator.engine import PolicyRun
 
 GPU_MEMORY_MB = 24_576

@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.lucid.binder import DividedNodes
-from controller.policies.scheduling.lucid.measured import Config, Pair, PairSpeed
+from controller.policies.scheduling.lucid.family import Config, Pair, PairSpeed
 from controller.policies.scheduling.lucid.usage import Size
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Decision, Group, JobState, View
+from controller.policies.scheduling.policy import Decision, Group, JobState, Submission, View
 from controller.vocabulary import Cluster
 
 Rank = Callable[[JobState], float]

@@ -12,10 +12,15 @@ from dataclasses import dataclass
 
 from controller.core.core import ask
 from controller.policies.scheduling.errors import BadDecision
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.simulator.engine import PolicyRun, ProgressWatch, admitted, stuck
-from controller.simulator.record import RunRecorder, SimulationResult
+from controller.policies.scheduling.policy import Decision, Group, JobState, Submission, View
+from controller.simulator.engine import (
+    PolicyRun,
+    ProgressWatch,
+    RunRecorder,
+    SimulationResult,
+    admitted,
+    stuck,
+)
 from controller.vocabulary import Cluster
 
 SAME_PART = 1e-3

@@ -43,7 +43,7 @@ from benchmarks.replicas.muri.speed import (
 from controller.policies.scheduling.errors import BadSpec, SchedulingError
 from controller.policies.scheduling.placement import FreeGpuCounts, FreeGpus
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.queue import Entry, Rank, WaitingJobs
+from controller.policies.scheduling.ranked import Entry, Rank, WaitingJobs
 from controller.vocabulary import Cluster
 from softswitch.engine.build import build_c
 from softswitch.engine.pipeline import BuildFailed, NoCache, NoCompiler

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from controller.policies.scheduling.placement import FreeGpus
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.queue import WaitingJobs, choose_by_rank
+from controller.policies.scheduling.ranked import WaitingJobs, choose_by_rank
 from controller.policies.scheduling.tiresias import Tiresias
 
 

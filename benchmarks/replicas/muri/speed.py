@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Group
+from controller.policies.scheduling.policy import Group, Submission
 
 SLOTS = 4
 

@@ -16,8 +16,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Group, JobState
+from controller.policies.scheduling.policy import Group, JobState, Submission
 from controller.policies.scheduling.synergy.allocators import ShareGrant, SharePlan, dominant_share, runnable
 from controller.policies.scheduling.synergy.demand import (
     BadDemand,

@@ -19,8 +19,7 @@ from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.report import Directed, Prediction
 from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError, VirtualSettings
 from controller.core.allocator import allocate
-from controller.policies.placement.flows import Pools, flows_of
-from controller.policies.placement.waterfill import waterfill
+from controller.policies.placement.flows import Pools, flows_of, waterfill
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job, Region, Topology, Tree
 from hostlib import wire

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.switches.capabilities import capabilities
 from controller.switches.model import AGEING, SwitchInfo
-from controller.switches.programs import objects, source_of
+from controller.switches.programs import capabilities, objects, source_of
 from controller.switches.target import ProgramInfo
 from hostlib._native import NativeKernel
 from hostlib.core.priority import Urgency

@@ -31,14 +31,15 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from controller.errors import OutOfMemory
-from controller.policies.memory.demand import DeadlineNeed, slots_for
 from controller.policies.memory.policy import (
+    DeadlineNeed,
     MemoryDivision,
     MemoryProblem,
     SlotStatus,
     demands,
     refuse_exclusive,
     regions_of,
+    slots_for,
 )
 from controller.policies.memory.regions import allocate, holes
 from controller.vocabulary import Job, Region

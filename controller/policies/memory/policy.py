@@ -1,4 +1,21 @@
-"""The interface of memory policies.
+"""The interface of memory policies, with what they share: demand of jobs, and explanations.
+
+Slots that a job needs to meet its deadline (INAlloc, INFOCOM'23; the survey article's formula).
+
+``t_round = (deadline - now) / rounds``, ``B = bytes / (t_round - t_compute)`` and
+``slots = ⌈B · t_slot / payload⌉``.
+
+In the article's reading, communication begins when computing has ended, and a packet holds a slot for one
+round trip. In the *measured* reading, `t_compute` excludes computing that overlaps with communication and
+includes the ranks' skew. A packet holds a slot for the measured time: until the last rank's packet has
+arrived and the results are back. O(1) per job and switch.
+
+>>> job = Job(
+...     name="a", workers=2, layers_bytes=(12_500_000,), iterations=100, compute_s=0.09, deadline_s=10
+... )
+>>> need = demand(job, now_s=0, link_bps=100e9)
+>>> slots_for(job, Switch("s1", slots=8192, lanes=64, rtt_s=20e-6), need.rate_bps)  # 10 Gb/s
+98
 
 A policy is a function of a `MemoryProblem`. It returns a region for each job at each switch of its tree::
 
@@ -9,6 +26,8 @@ A policy is a function of a `MemoryProblem`. It returns a region for each job at
 A policy of your own is named ``path.py:nothing``, or a package's entry point of the group ``ina.memory``.
 
 This module also has the two simplest policies, `static` and `common`.
+
+Explanations of a job's slots, in words and numbers.
 """
 
 from __future__ import annotations
@@ -19,11 +38,97 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from controller.errors import BadSpec
-from controller.policies.memory.demand import DeadlineNeed, Reading, demand
+from controller.policies.memory.regions import Reading, region_size
 from controller.policies.memory.regions import SlotStatus as SlotStatus
-from controller.policies.placement.trees import slowest_link_bps, tree_of
-from controller.vocabulary import Job, Region, Topology, Tree
-from controller.vocabulary.errors import kind
+from controller.policies.placement.flows import slowest_link_bps, tree_of
+from controller.vocabulary import Job, Region, Switch, Topology, Tree
+from controller.vocabulary.errors import kind, plural
+
+_MOST = 2.0**62
+"""Maximum number of packets in flight of a job that no link limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineNeed:
+    """The demand of a job with a deadline.
+
+    `rate_bps` is the rate at which the job's gradients have to be summed; infinite: no rate is enough.
+    `link_bps` is the rate of the job's slowest link. `round_s` is the time that the deadline leaves for one
+    iteration, and `communication_s` the part of this time that is left for sending gradients. `estimate_s`
+    is the time at which the job ends if it has its links for itself.
+    """
+
+    round_s: float
+    communication_s: float
+    rate_bps: float
+    link_bps: float
+    estimate_s: float
+
+    @property
+    def feasible(self) -> bool:
+        """Whether a free link and enough slots would meet the deadline."""
+        return math.isfinite(self.rate_bps) and self.rate_bps <= self.link_bps
+
+
+def demand(job: Job, *, now_s: float, link_bps: float, reading: Reading = "measured") -> DeadlineNeed:
+    """Return the demand of a job with a deadline, from `now_s` on.
+
+    Args:
+        job: A job with a deadline.
+        now_s: The time, on the clock of `arrival_s`.
+        link_bps: Rate of the slowest link that the job uses, bits per second.
+        reading: "article" or "measured"; see the module's docstring.
+    """
+    assert job.due_s is not None, "only a job with a deadline has a demand"
+    begin_s = max(now_s, job.arrival_s)
+    round_s = (job.due_s - begin_s) / job.iterations
+    hidden, skew_s = (job.overlap, job.skew_s) if reading == "measured" else (0.0, 0.0)
+    communication_s = round_s - skew_s - (1 - hidden) * job.compute_s
+    possible = communication_s > 0 and round_s >= job.compute_s + skew_s
+    rate_bps = job.model_bytes * 8 / communication_s if possible else math.inf
+    bare_s = job.model_bytes * 8 / link_bps
+    alone_s = skew_s + max(job.compute_s, (1 - hidden) * job.compute_s + bare_s)
+    return DeadlineNeed(round_s, communication_s, rate_bps, link_bps, begin_s + job.iterations * alone_s)
+
+
+def slot_time_s(job: Job, switch: Switch, reading: Reading = "measured") -> float:
+    """Return how long a packet of the job holds a slot, in seconds: as measured, or else a round trip."""
+    measured = job.hold_s if reading == "measured" else None
+    return switch.rtt_s if measured is None else measured
+
+
+def slots_for(job: Job, switch: Switch, rate_bps: float, reading: Reading = "measured") -> int:
+    """Return the number of slots of `switch` that carry `rate_bps`.
+
+    An exclusive region has two slots for each packet in flight, and its size is a power of two (SwitchML). A
+    job whose window is known gets no more slots than its window has packets.
+
+    Args:
+        job: The job whose packets hold the slots.
+        switch: The switch with the slots.
+        rate_bps: Rate of the job's gradients, bits per second.
+        reading: "article" or "measured"; see the module's docstring.
+    """
+    in_flight = min(rate_bps / 8 * slot_time_s(job, switch, reading) / switch.payload_bytes, _MOST)
+    window = max(1, math.ceil(in_flight * (1 - 1e-12)))
+    if job.window is not None:
+        window = min(window, job.window)
+    return region_size(2 * window) if job.mode == "exclusive" else window
+
+
+def rate_of(job: Job, switch: Switch, slots: int, reading: Reading = "measured") -> float:
+    """Return the rate that a number of slots carries, bits per second: the inverse of `slots_for`.
+
+    Args:
+        job: The job whose packets hold the slots.
+        switch: The switch with the slots.
+        slots: Number of slots of the job's region.
+        reading: "article" or "measured"; see the module's docstring.
+    """
+    window = slots // 2 if job.mode == "exclusive" else slots
+    if job.window is not None:
+        window = min(window, job.window)
+    return window * switch.payload_bytes * 8 / slot_time_s(job, switch, reading)
 
 
 @dataclass(frozen=True)
@@ -217,3 +322,67 @@ def common(problem: MemoryProblem) -> MemoryDivision:
     whole = {switch.name: Region(0, switch.slots) for switch in problem.topology.switches}
     regions = {job.name: regions_of(problem, job, whole) for job in problem.jobs}
     return MemoryDivision(regions, dict.fromkeys(regions, SlotStatus.SHARED), demands(problem, problem.jobs))
+
+
+def explain(problem: MemoryProblem, division: MemoryDivision, job: Job) -> list[str]:
+    """Return sentences about a job's slots at each switch, their rate, and the gain of one more slot.
+
+    Why the job has these slots is explained in `controller.core.desired`.
+    """
+    if not problem.switches[job.name]:
+        why = "aggregate is off" if not job.aggregate else "it stays on one server, or no switch sums"
+        return [f"The job uses no switch memory: {why}."]
+    return [
+        line
+        for name, region in division.regions[job.name].items()
+        for line in _at_switch(problem, division, job, problem.topology.switch[name], region)
+    ]
+
+
+def _at_switch(
+    problem: MemoryProblem, division: MemoryDivision, job: Job, switch: Switch, region: Region
+) -> list[str]:
+    time_s = slot_time_s(job, switch, problem.reading)
+    held = "a round trip" if job.hold_s is None or problem.reading == "article" else "as measured"
+    rate_bps = rate_of(job, switch, region.size, problem.reading)
+    begin = (
+        f"{switch.name}: {region.size} of {plural(switch.slots, 'slot')}"
+        + (f", {region.offset} to {region.end - 1}" if region.size else "")
+        + f" ({division.standing[job.name]}). A slot carries {switch.payload_bytes} bytes in"
+        f" {time_s * 1e6:.4g} µs, {held}: {rate_bps / 1e9:.4g} Gb/s in all."
+    )
+    lines = [begin]
+    need = division.demands.get(job.name)
+    if division.standing[job.name] is SlotStatus.SHARED:
+        sharers = [n for n, on in division.regions.items() if on.get(switch.name) == region]
+        lines.append(f"{switch.name}: {len(sharers)} jobs share these slots: {', '.join(sharers[:8])}.")
+        if need is not None and need.feasible:
+            wanted = slots_for(job, switch, need.rate_bps, problem.reading)
+            granted = sum(
+                on[switch.name].size
+                for n, on in division.regions.items()
+                if switch.name in on and division.standing[n] is SlotStatus.GRANTED
+            )
+            lines.append(
+                f"{switch.name}: the job's deadline needs {wanted} slots; more urgent jobs have {granted},"
+                f" and {switch.slots - granted} are left."
+            )
+    return [*lines, _one_more(problem, job, switch, region)]
+
+
+def _one_more(problem: MemoryProblem, job: Job, switch: Switch, region: Region) -> str:
+    link_bps = problem.link_bps(job)
+    now_bps, more_bps = (
+        min(link_bps, rate_of(job, switch, size, problem.reading)) for size in (region.size, region.size + 1)
+    )
+    if more_bps <= now_bps:
+        full = now_bps >= link_bps
+        why = f"its slowest link has {link_bps / 1e9:.4g} Gb/s" if full else "the job's window would not grow"
+        return f"{switch.name}: one more slot would bring nothing: {why}."
+    gain_s = (job.iteration_at_s(now_bps) - job.iteration_at_s(more_bps)) * job.iterations
+    if not math.isfinite(gain_s):
+        return f"{switch.name}: one slot would let the switch sum {more_bps / 1e9:.4g} Gb/s of the job."
+    return (
+        f"{switch.name}: one more slot would carry {(more_bps - now_bps) / 1e6:.4g} Mb/s more, and end the"
+        f" job {gain_s:.4g} s earlier, if only slots limit its rate."
+    )

@@ -5,9 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from controller.policies.placement.flows import FlowState, directions, speed, steady_state
-from controller.policies.placement.trees import fan_in, tree_of
-from controller.policies.placement.waterfill import NONE
+from controller.policies.placement.flows import (
+    NONE,
+    FlowState,
+    directions,
+    fan_in,
+    speed,
+    steady_state,
+    tree_of,
+)
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.errors import plural
 

@@ -33,8 +33,15 @@ from functools import cached_property
 import numpy as np
 
 from controller.errors import BadSpec
-from controller.policies.placement.flows import FlowState, directions, steady_state
-from controller.policies.placement.trees import fan_in, racks_of, tree_of, ways_to
+from controller.policies.placement.flows import (
+    FlowState,
+    directions,
+    fan_in,
+    racks_of,
+    steady_state,
+    tree_of,
+    ways_to,
+)
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.errors import kind, plural
 

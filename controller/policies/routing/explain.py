@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from controller.policies.placement.explain import explain as explain_rate
-from controller.policies.placement.trees import fan_in
+from controller.policies.placement.flows import fan_in
 from controller.policies.routing.policy import RoutingProblem
 from controller.vocabulary import Job, Tree
 

@@ -45,8 +45,7 @@ from typing import Any
 import numpy as np
 
 from controller.errors import BadSpec
-from controller.policies.placement.flows import directions
-from controller.policies.placement.trees import racks_of, tidy, way_to_fallback
+from controller.policies.placement.flows import directions, racks_of, tidy, way_to_fallback
 from controller.policies.routing.policy import RoutingProblem, path, score
 from controller.vocabulary import Job, Topology, Tree
 

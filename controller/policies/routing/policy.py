@@ -17,8 +17,7 @@ from functools import cached_property, partial
 from itertools import pairwise
 
 from controller.errors import BadSpec
-from controller.policies.placement.flows import FlowState, steady_state
-from controller.policies.placement.trees import racks_of, root_for, tidy
+from controller.policies.placement.flows import FlowState, racks_of, root_for, steady_state, tidy
 from controller.vocabulary import Job, Topology, Tree
 from controller.vocabulary.errors import kind
 from controller.vocabulary.files import check_job
@@ -40,7 +39,7 @@ class RoutingProblem:
 
     @cached_property
     def roots(self) -> Mapping[str, str]:
-        """The root of each routed job, by job (`controller.policies.placement.trees.root_for`)."""
+        """The root of each routed job, by job (`controller.policies.placement.flows.root_for`)."""
         return {job.name: root_for(self.topology, job) for job in self.routed}
 
     def grow(self, job: Job, picks: Mapping[str, str], *, spread: bool = False) -> Tree:

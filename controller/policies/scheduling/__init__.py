@@ -12,8 +12,16 @@ from controller.policies.scheduling.errors import (
     SchedulingError,
     Stuck,
 )
-from controller.policies.scheduling.model import RESOURCES, Submission
-from controller.policies.scheduling.policy import Decision, Group, JobState, Policy, SpeedModel, View
+from controller.policies.scheduling.policy import (
+    RESOURCES,
+    Decision,
+    Group,
+    JobState,
+    Policy,
+    SpeedModel,
+    Submission,
+    View,
+)
 from controller.vocabulary import Cluster, Server
 
 __all__ = [

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from controller.policies.scheduling.estimates import EXACT, DurationEstimates
 from controller.policies.scheduling.policy import JobState
-from controller.policies.scheduling.ranked import Preemption, RankedPolicy
+from controller.policies.scheduling.ranked import EXACT, DurationEstimates, Preemption, RankedPolicy
 
 
 def _estimate_s(job: JobState) -> float:

@@ -30,10 +30,15 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from controller.policies.scheduling.estimates import EXACT, DurationEstimates, EstimateError
 from controller.policies.scheduling.policy import Decision, JobState, View
-from controller.policies.scheduling.queue import Rank
-from controller.policies.scheduling.ranked import Preemption, RankedPolicy
+from controller.policies.scheduling.ranked import (
+    EXACT,
+    DurationEstimates,
+    EstimateError,
+    Preemption,
+    Rank,
+    RankedPolicy,
+)
 
 FULL = 0.5
 """Fraction of all GPU-seconds until a deadline. If the jobs with deadlines until then need more, their

@@ -15,14 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from controller.policies.grouping.efficiency import Interleaving, Profile, best
-from controller.policies.grouping.rounds import GroupPlan, group
+from controller.policies.grouping.rounds import GroupPlan, Interleaving, Profile, best, group
 from controller.policies.scheduling.drafts import Draft, place
-from controller.policies.scheduling.estimates import Profiler
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.placement import FreeGpuCounts
 from controller.policies.scheduling.policy import Decision, JobState, View
-from controller.policies.scheduling.queue import Entry, Rank, WaitingJobs, keep_until_repaid
+from controller.policies.scheduling.ranked import Entry, Profiler, Rank, WaitingJobs, keep_until_repaid
 from controller.vocabulary import Cluster
 
 

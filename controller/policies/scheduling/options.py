@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controller.policies.family import Options, option
-from controller.policies.scheduling.estimates import DurationEstimates
-from controller.policies.scheduling.model import RESOURCES
+from controller.policies.scheduling.policy import RESOURCES
+from controller.policies.scheduling.ranked import DurationEstimates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

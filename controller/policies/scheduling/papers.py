@@ -9,9 +9,8 @@ from typing import Any
 
 from controller.policies.family import Family, Setup, SimulationConfig, declared_settings, resolve_options
 from controller.policies.scheduling import baselines
-from controller.policies.scheduling.model import RESOURCES
 from controller.policies.scheduling.options import PaperOptions
-from controller.policies.scheduling.policy import Policy
+from controller.policies.scheduling.policy import RESOURCES, Policy
 from controller.policies.scheduling.speed import ExclusiveSpeed, InterleavedSpeed
 
 

@@ -1,4 +1,20 @@
-"""Policies that only rank jobs: the jobs of lowest rank run, each on GPUs of its own.
+"""Policies that only rank jobs, the queue in order of rank, and the durations that the ranks come from.
+
+Waiting jobs in order of rank, one sorted bucket per GPU count.
+
+A rank must not change while a job waits. Buckets make a decision cheap however long the queue is: once a
+size does not fit, no job of its bucket will fit, so only the started jobs and one job per size are examined.
+
+`keep_until_repaid` is for policies with time slices. Where a start takes as long as a time slice, jobs that
+take turns would do nothing but start. So running jobs continue until each has worked for as long as its start
+took: at least half of the time is work, whatever a start costs.
+
+Durations as reported to policies that know durations: true durations, or true durations times an error.
+
+`EstimateError` estimates the error of reported durations from ended jobs. `Profiler` has stage times as a
+profiler measures them.
+
+Policies that only rank jobs: the jobs of lowest rank run, each on GPUs of its own.
 
 Most baselines only choose a rank: FIFO ranks by arrival, SRTF by remaining time, LAS by attained service...
 (`controller.policies.scheduling.baselines`).
@@ -6,13 +22,239 @@ Most baselines only choose a rank: FIFO ranks by arrival, SRTF by remaining time
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+import math
+import random
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
+from controller.policies.grouping.rounds import Profile
+from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.placement import FreeGpuCounts, FreeGpus
-from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.queue import Rank, WaitingJobs, choose_by_rank, keep_until_repaid
+from controller.policies.scheduling.policy import RESOURCES, Decision, Group, JobState, Submission, View
 from controller.vocabulary import Cluster
+
+Rank = Any
+"""Anything that sorts: a number or a tuple."""
+
+Entry = tuple[Rank, int, JobState]
+"""Rank, the job's order of arrival (which breaks ties), and the job."""
+
+
+class WaitingJobs:
+    """The waiting jobs, by number of GPUs and in order of rank."""
+
+    __slots__ = ("_buckets", "_count")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, list[Entry]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[JobState]:
+        return (job for bucket in self._buckets.values() for _, _, job in bucket)
+
+    def add(self, job: JobState, rank: Rank) -> None:
+        """Add `job`."""
+        insort(self._buckets.setdefault(job.spec.gpus, []), (rank, job.order, job))
+        self._count += 1
+
+    def remove(self, job: JobState, rank: Rank) -> None:
+        """Remove `job`, which was added with `rank`."""
+        bucket = self._buckets[job.spec.gpus]
+        del bucket[bisect_left(bucket, (rank, job.order))]
+        self._count -= 1
+
+    def discard(self, job: JobState) -> None:
+        """Remove `job`, whose rank may be unknown, if it is in the list. O(n)."""
+        bucket = self._buckets.get(job.spec.gpus, [])
+        kept = [entry for entry in bucket if entry[2] is not job]
+        self._count -= len(bucket) - len(kept)
+        bucket[:] = kept
+
+    def clear(self) -> None:
+        """Remove all jobs."""
+        self._buckets.clear()
+        self._count = 0
+
+    def bucket(self, gpus: int) -> list[Entry]:
+        """Return the waiting jobs with this number of GPUs, in order of rank; callers must not change it."""
+        return self._buckets.get(gpus, [])
+
+    def sizes(self) -> Iterable[int]:
+        """Return the distinct numbers of GPUs of the waiting jobs."""
+        return [size for size, bucket in self._buckets.items() if bucket]
+
+    def drop_first(self, gpus: int, count: int) -> None:
+        """Remove the first `count` jobs with this number of GPUs."""
+        del self._buckets[gpus][:count]
+        self._count -= count
+
+
+def choose_by_rank(
+    waiting: WaitingJobs, running: Iterable[Entry], fits: Callable[[int], bool], *, backfill: bool = True
+) -> tuple[list[JobState], dict[int, int]]:
+    """Choose the running and waiting jobs that fit, lowest rank first.
+
+    Args:
+        waiting: The waiting jobs.
+        running: The running jobs with their ranks.
+        fits: Function of a number of GPUs that reserves them and returns True, or returns False. It is called
+            once for each job. Once it has returned False for a number, it must return False for this number.
+        backfill: Whether to continue after the first job that does not fit.
+
+    Returns:
+        The chosen jobs in order of rank, and, by number of GPUs, how many of the chosen jobs are waiting
+        jobs. These are the first jobs of their buckets.
+    """
+    heap: list[tuple[Rank, int, JobState, list[Entry], int]] = []
+    for size in waiting.sizes():
+        bucket = waiting.bucket(size)
+        heap.append((*bucket[0], bucket, 0))
+    held = sorted(running)
+    if held:
+        heap.append((*held[0], held, 0))
+    heapq.heapify(heap)
+    chosen: list[JobState] = []
+    started: dict[int, int] = {}
+    refused: set[int] = set()
+    while heap:
+        _, _, job, bucket, position = heap[0]
+        size = job.spec.gpus
+        ok = size not in refused and fits(size)
+        if ok:
+            chosen.append(job)
+            if bucket is not held:
+                started[size] = started.get(size, 0) + 1
+        else:
+            refused.add(size)
+            if not backfill:
+                break
+        position += 1
+        if position < len(bucket) and (ok or bucket is held):
+            heapq.heapreplace(heap, (*bucket[position], bucket, position))
+        else:
+            heapq.heappop(heap)
+    return chosen, started
+
+
+def keep_until_repaid(view: View) -> Decision | None:
+    """Return a decision that changes nothing, until every start has paid off.
+
+    A start has paid off when the job has worked for as long as the start took. Returns None if every start
+    has paid off, or a job has arrived or ended.
+    """
+    if view.arrived or view.finished:
+        return None
+    repaid_s = max((job.repaid_s for group in view.groups for job in group.jobs), default=view.now_s)
+    return Decision(list(view.groups), repaid_s) if repaid_s > view.now_s else None
+
+
+Remaining = Callable[[JobState, float], float]
+"""Function of a job and a time in seconds that returns the job's reported remaining seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class DurationEstimates:
+    """The durations reported to policies: a job's remaining time times a lognormal factor, fixed per job.
+
+    `error` is the standard deviation of the factor's logarithm: with 0.5, two jobs of three are within a
+    factor of 1.65.
+    """
+
+    error: float = 0.0
+    seed: int = 0
+    _factors: dict[str, float] = field(default_factory=dict)
+
+    def remaining_s(self, job: JobState, now_s: float) -> float:
+        """Return the remaining run time of a job alone on its GPUs, as reported to policies, in seconds."""
+        left_s = job.iterations_left(now_s) * job.alone_s
+        return left_s * self._factor(job.spec.name) if self.error else left_s
+
+    def _factor(self, name: str) -> float:
+        if name not in self._factors:
+            self._factors[name] = random.Random(f"{self.seed} {name}").lognormvariate(0.0, self.error)
+        return self._factors[name]
+
+
+EXACT = DurationEstimates()
+
+
+AGENTS = ("a2c", "dqn")
+"""Models of Muri's traces whose first stage is simulation on the CPU. The first stage of other models is
+loading data from storage."""
+
+
+def profile(job: Submission) -> Profile:
+    """Return the job's seconds per iteration on each of `RESOURCES`.
+
+    If a job has three stages, as in Muri's traces, the first one is loading and preprocessing together; it
+    counts as CPU time for the models in `AGENTS`, and as storage time for other models. Raises BadSpec for
+    any other number of stages than three or four.
+    """
+    stages = job.stages_s
+    if len(stages) == len(RESOURCES):
+        return stages
+    if len(stages) == len(RESOURCES) - 1:
+        first, gpu, network = stages
+        return (0.0, first, gpu, network) if job.model in AGENTS else (first, 0.0, gpu, network)
+    raise BadSpec(f"job {job.name!r} has {len(stages)} stage times; {len(RESOURCES)} are needed to group it")
+
+
+class Profiler:
+    """Measured stage times of jobs: each deviates by up to the fraction `noise`, uniformly distributed."""
+
+    def __init__(self, noise: float = 0.0, seed: int = 0) -> None:
+        self._noise = noise
+        self._rng = random.Random(seed)
+
+    def measure(self, job: Submission) -> Profile:
+        """Return the job's seconds per iteration on each of `RESOURCES`, as measured."""
+        exact = profile(job)
+        if not self._noise:
+            return exact
+        return tuple(stage * self._rng.uniform(1 - self._noise, 1 + self._noise) for stage in exact)
+
+
+class EstimateError:
+    """Error of reported durations: the spread of log(actual / reported) over the jobs that ended."""
+
+    def __init__(self) -> None:
+        self._estimate_s: dict[int, float] = {}  # by order of arrival
+        self.count, self._mean, self._squares = 0, 0.0, 0.0  # Welford's running sums
+
+    def expect(self, job: JobState, duration_s: float) -> None:
+        """Record the reported duration of a job that has arrived."""
+        self._estimate_s[job.order] = duration_s
+
+    def compare(self, job: JobState, lasted_s: float) -> None:
+        """Record the error of an ended job's reported duration; `lasted_s` is the real duration, in seconds.
+
+        Ignore the job if one of the two durations is 0, or if the reported one is infinite.
+        """
+        estimate_s = self._estimate_s.pop(job.order)
+        if not (0 < estimate_s < math.inf and lasted_s > 0):
+            return
+        off = math.log(lasted_s / estimate_s)
+        self.count += 1
+        before = off - self._mean
+        self._mean += before / self.count
+        self._squares += before * (off - self._mean)
+
+    @property
+    def value(self) -> float:
+        """The standard deviation of the error; 0 before any job has ended."""
+        return math.sqrt(self._squares / self.count) if self.count else 0.0
+
+    @property
+    def around_zero(self) -> float:
+        """The root mean square of the errors, including their mean; 0 before any job has ended."""
+        return math.hypot(self.value, self._mean)
 
 
 class Preemption(Enum):

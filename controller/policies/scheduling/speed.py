@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Group
+from controller.policies.scheduling.policy import Group, Submission
 
 CONTENTION = (1.0, 1.33 / 1.015, 1.5 / 1.015, 1.37 / 1.015)
 """Ratio of a round's measured to its computed length for one, two, three and four jobs, divided by the ratio
@@ -59,8 +58,8 @@ class InterleavedSpeed:
         jobs = group.jobs
         if len(jobs) == 1 or not all(job.spec.stages_s for job in jobs):
             return [job.alone_s * (len(jobs) + len(group.neighbours)) for job in jobs]
-        from controller.policies.grouping.efficiency import best, worst
-        from controller.policies.scheduling.estimates import profile
+        from controller.policies.grouping.rounds import best, worst
+        from controller.policies.scheduling.ranked import profile
 
         interleave = worst if self.longest else best
         length_s = interleave([profile(job.spec) for job in jobs]).round_s

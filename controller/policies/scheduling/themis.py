@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from controller.policies.scheduling.drafts import Draft, place
 from controller.policies.scheduling.placement import FreeGpuCounts
 from controller.policies.scheduling.policy import Decision, JobState, View
-from controller.policies.scheduling.queue import keep_until_repaid
+from controller.policies.scheduling.ranked import keep_until_repaid
 
 
 class Themis:

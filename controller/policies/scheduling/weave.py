@@ -41,15 +41,20 @@ import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from controller.policies.grouping.efficiency import best
-from controller.policies.grouping.worth import Item, Rounds, group_by_worth
+from controller.policies.grouping.rounds import Item, Rounds, best, group_by_worth
 from controller.policies.scheduling.drafts import Draft, place
-from controller.policies.scheduling.estimates import Profiler, profile
-from controller.policies.scheduling.model import RESOURCES, Submission
 from controller.policies.scheduling.muri import interleaved
 from controller.policies.scheduling.options import PaperOptions
-from controller.policies.scheduling.policy import Decision, Group, JobState, SpeedModel, View
-from controller.policies.scheduling.queue import keep_until_repaid
+from controller.policies.scheduling.policy import (
+    RESOURCES,
+    Decision,
+    Group,
+    JobState,
+    SpeedModel,
+    Submission,
+    View,
+)
+from controller.policies.scheduling.ranked import Profiler, keep_until_repaid, profile
 
 COMPOSITIONS = 3000
 """Maximum number of cached round lengths, one per composition of a group; then the cache is emptied."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.policies.placement.waterfill import Floats, Ints, JobFlows
+from controller.policies.placement.flows import Floats, Ints, JobFlows
 from controller.vocabulary import Job
 
 # ---------------------------------------------------------------------------

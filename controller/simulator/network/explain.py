@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 from controller.core.reasons import slots_text
-from controller.policies.memory.explain import explain as explain_memory
-from controller.policies.memory.policy import MemoryDivision, MemoryProblem, SlotStatus
+from controller.policies.memory.policy import MemoryDivision, MemoryProblem
+from controller.policies.memory.policy import explain as explain_memory
+from controller.policies.memory.regions import SlotStatus
 from controller.policies.placement.explain import explain as explain_placement
 from controller.policies.placement.flows import steady_state
+from controller.simulator.engine import EndedJob
 from controller.simulator.network.log import NetworkLog
 from controller.simulator.network.run import NetworkResult
-from controller.simulator.record import EndedJob
 from controller.vocabulary import Job
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from controller.errors import BadSpec
-from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Submission
 from controller.vocabulary import Job, Topology, shapes
 from controller.vocabulary.documents import hint
 

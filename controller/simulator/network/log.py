@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.policies.memory.policy import MemoryDivision, MemoryProblem, SlotStatus
+from controller.policies.memory.policy import MemoryDivision, MemoryProblem
+from controller.policies.memory.regions import SlotStatus
 from controller.vocabulary import Job
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.figures import new_figure, save
-from controller.policies.memory.policy import SlotStatus
+from controller.policies.memory.regions import SlotStatus
 from controller.simulator.network.log import NetworkLog
 from controller.simulator.network.run import NetworkResult
 

@@ -14,10 +14,9 @@ from multiprocessing import parent_process
 from pathlib import Path
 
 from controller.policies.scheduling.errors import BadSpec, BadTrace, SchedulingError
-from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Submission
 from controller.simulator.traces import neutral
-from controller.simulator.traces.logs import LOGS, is_headless, read_log
-from controller.simulator.traces.published import GAVEL, TABLES, read_gavel
+from controller.simulator.traces.logs import GAVEL, LOGS, TABLES, is_headless, read_gavel, read_log
 from controller.simulator.traces.rows import (
     LARGEST,
     SMALLEST,

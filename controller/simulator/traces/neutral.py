@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from controller.policies.scheduling.errors import BadTrace
-from controller.policies.scheduling.model import RESOURCES, Submission
+from controller.policies.scheduling.policy import RESOURCES, Submission
 from controller.simulator.traces.rows import SMALLEST, JobCheck, JobColumns, TraceRow, collect, read_rows
 from controller.vocabulary import Cluster
 

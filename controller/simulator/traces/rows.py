@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from controller.policies.scheduling.errors import BadSpec, BadTrace, SchedulingError
-from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Submission
 from controller.vocabulary import Cluster
 from controller.vocabulary.documents import encoding_of
 from controller.vocabulary.errors import plural

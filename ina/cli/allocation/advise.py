@@ -17,8 +17,7 @@ from controller.simulator.network.advice import (
     summarize,
     task,
 )
-from controller.simulator.network.run import NetworkTask, run_network
-from controller.simulator.network.speed import NetworkSettings
+from controller.simulator.network.run import NetworkSettings, NetworkTask, run_network
 from controller.simulator.pool import run_each
 from controller.vocabulary import Job, Topology
 from ina.cli import schedule_inputs as inputs

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 from controller.core.allocator import Allocator, allocate
-from controller.policies.memory import demand
+from controller.policies.memory import regions
+from controller.policies.placement.flows import racks_of
 from controller.policies.placement.policy import overfull
-from controller.policies.placement.trees import racks_of
 from controller.policies.settings import AllocationSettings
 from controller.simulator.files import whole
 from controller.vocabulary import Job, Topology, documents, named
@@ -123,7 +123,7 @@ Margin = Annotated[
     ),
 ]
 Reading = Annotated[
-    demand.Reading,
+    regions.Reading,
     Declared(
         help="Compute the number of slots that a job needs for its deadline by this model. measured: a slot "
         "is held for the job's hold_s, and communication overlaps with computing; article: a slot is held "

@@ -8,10 +8,10 @@ from typing import Annotated
 
 from controller.core import reasons
 from controller.core.allocator import Allocator
-from controller.policies.memory import demand
-from controller.policies.memory.explain import explain as explain_memory
 from controller.policies.memory.policy import MemoryDivision as Division
-from controller.policies.memory.policy import MemoryProblem, SlotStatus
+from controller.policies.memory.policy import MemoryProblem, rate_of
+from controller.policies.memory.policy import explain as explain_memory
+from controller.policies.memory.regions import SlotStatus
 from controller.policies.placement.explain import explain as explain_placement
 from controller.policies.placement.flows import FlowState
 from controller.policies.registry import MEMORIES, PLACEMENTS, ROUTINGS
@@ -391,7 +391,7 @@ def _rows(problem: MemoryProblem, division: Division, job: Job) -> list[tuple[st
     standing = str(division.standing[job.name])
     rows: list[tuple[str, ...]] = []
     for name, region in division.regions[job.name].items():
-        carried = demand.rate_of(job, problem.topology.switch[name], region.size, problem.reading)
+        carried = rate_of(job, problem.topology.switch[name], region.size, problem.reading)
         slots = f"{count(region.size)} from {region.offset}"
         rows.append((job.name, standing, name, slots, rate(carried), wanted, link))
     return rows or [(job.name, standing, "-", "-", "-", wanted, link)]

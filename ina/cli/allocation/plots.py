@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.figures import new_figure, save
-from controller.policies.memory.policy import MemoryDivision, MemoryProblem, SlotStatus
+from controller.policies.memory.policy import MemoryDivision, MemoryProblem
+from controller.policies.memory.regions import SlotStatus
 from controller.policies.placement.flows import FlowState
 from controller.vocabulary import Topology
 

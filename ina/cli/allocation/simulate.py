@@ -11,8 +11,13 @@ from typing import Annotated
 from controller.policies.registry import policies_of
 from controller.simulator.files import whole
 from controller.simulator.network.average import TOO_LONG
-from controller.simulator.network.run import NetworkMetrics, NetworkOutcome, NetworkTask, run_network
-from controller.simulator.network.speed import NetworkSettings
+from controller.simulator.network.run import (
+    NetworkMetrics,
+    NetworkOutcome,
+    NetworkSettings,
+    NetworkTask,
+    run_network,
+)
 from controller.simulator.pool import run_each
 from controller.simulator.runs import Row, row_of, write_jobs
 from ina.cli import schedule_inputs as inputs

@@ -13,9 +13,9 @@ from controller.core import Core, LogEntry, Submitted
 from controller.policies.registry import family
 from controller.policies.scheduling import RESOURCES, JobState, Submission
 from controller.policies.settings import AllocationSettings
+from controller.simulator.engine import EndedJob
 from controller.simulator.files import whole
 from controller.simulator.network.generate import from_trace
-from controller.simulator.record import EndedJob
 from controller.simulator.runs import row_of, write_jobs
 from controller.simulator.traces import read
 from controller.switches.model import SwitchInfo

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from controller import plugins
 from controller.policies.family import Family, SimulationConfig
-from controller.policies.grouping.efficiency import Span
+from controller.policies.grouping.rounds import Span
 from controller.policies.registry import FAMILIES, GROUP, family, find_family, full_name, known
 from controller.policies.scheduling import RESOURCES, Cluster, JobState
 from controller.policies.scheduling.lucid.family import packing_tree, usage_of
-from controller.simulator.estimates import expect, facts_of, learn, predict
 from controller.simulator.files import whole
 from controller.simulator.once import Plan, PlannedGroup, decide_once, numbers, stage_names
-from controller.simulator.policy_run import make
-from controller.simulator.runs import known_to
+from controller.simulator.runs import expect, facts_of, known_to, learn, make, predict
 from controller.simulator.traces import read
 from ina.cli import job_files
 from ina.cli import schedule_inputs as inputs
@@ -117,7 +115,7 @@ def plan(asked: PlanSettings) -> Reply:
     unused_keys = job_files.note("schedule plan", asked.jobs, asked.cluster.cluster)
     decided = decide_once(specs, servers, make(name, around))
     if model is not None and asked.shapes is not None:
-        from controller.policies.scheduling.lucid.additive import draw_shapes
+        from controller.policies.scheduling.lucid.usage import draw_shapes
 
         with whole(asked.shapes) as draft:
             draw_shapes(model.model, draft)

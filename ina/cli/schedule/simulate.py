@@ -13,7 +13,7 @@ from typing import Annotated
 
 from controller.figures import PlotsMissing, check
 from controller.policies.registry import check_settings, family, parse_setting, settings_of
-from controller.policies.scheduling.lucid.tuner import Settings, TuningResult, tune_settings
+from controller.policies.scheduling.lucid.family import Settings, TuningResult, tune_settings
 from controller.simulator.files import file_in_errors, whole
 from controller.simulator.plots import draw_jcts, draw_utilisation
 from controller.simulator.pool import run_all, run_on_ray

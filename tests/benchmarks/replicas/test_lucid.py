@@ -22,7 +22,7 @@ from benchmarks.replicas.lucid.rules import (
 )
 from benchmarks.replicas.steps import SteppedRun
 from controller.policies.scheduling import BadSpec, Decision, Submission, View
-from controller.policies.scheduling.lucid.measured import Config, Pair
+from controller.policies.scheduling.lucid.family import Config, Pair
 from controller.policies.scheduling.lucid.usage import Size
 from controller.policies.scheduling.policy import JobState
 from controller.policies.scheduling.speed import ExclusiveSpeed

@@ -10,7 +10,7 @@ from benchmarks.replicas.muri.ranked import srtf
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadDecision, BadSpec, Decision, Group, Stuck, Submission, View
 from controller.policies.scheduling.speed import ExclusiveSpeed
-from controller.simulator.policy_run import make
+from controller.simulator.runs import make
 from controller.vocabulary import Cluster
 
 ONE = Cluster.uniform(1, 1)

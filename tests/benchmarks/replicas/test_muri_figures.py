@@ -15,7 +15,7 @@ from benchmarks.schedulers.trace_files import SAMPLE as TRACE
 from benchmarks.schedulers.trace_files import resolved
 from controller.policies.family import SimulationConfig
 from controller.simulator import Metrics, measure
-from controller.simulator.policy_run import make
+from controller.simulator.runs import make
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
 

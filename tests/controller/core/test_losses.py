@@ -31,7 +31,7 @@ from controller.policies.family import SimulationConfig
 from controller.policies.registry import family, known
 from controller.policies.scheduling import Submission
 from controller.simulator.generate import generate
-from controller.simulator.policy_run import make
+from controller.simulator.runs import make
 from controller.vocabulary import Cluster, Server
 from tests import effort
 from tests.controller.core.driver import Driver, StopRun

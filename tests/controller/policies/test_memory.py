@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 
 from controller.errors import BadSpec
 from controller.policies.memory.deadline import LEAST_IN_FLIGHT, WASTE, arrange, deadline, deadline_lazy
-from controller.policies.memory.demand import demand, rate_of, slots_for
-from controller.policies.memory.explain import explain
-from controller.policies.memory.policy import MemoryDivision, MemoryProblem, SlotStatus, check
+from controller.policies.memory.policy import (
+    MemoryDivision,
+    MemoryProblem,
+    check,
+    demand,
+    explain,
+    rate_of,
+    slots_for,
+)
+from controller.policies.memory.regions import SlotStatus
 from controller.policies.registry import MEMORIES
 from controller.vocabulary import Job, Region, Switch, fabrics
 from tests import effort

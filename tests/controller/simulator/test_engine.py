@@ -32,7 +32,7 @@ from controller.simulator import measure, simulate
 from controller.simulator.clusters import read_cluster
 from controller.simulator.engine import ROOM, EndQueue
 from controller.simulator.generate import generate
-from controller.simulator.policy_run import make
+from controller.simulator.runs import make
 from controller.vocabulary import Cluster, Server
 from tests.controller.simulator.commands import schedule
 

@@ -15,10 +15,17 @@ import pytest
 from controller.policies.family import SimulationConfig
 from controller.policies.registry import FAMILIES, complete_jobs, family, find_family, full_name, known
 from controller.policies.scheduling import BadSpec, BadTrace, ExtraMissing, Submission
-from controller.simulator.estimates import expect, read_estimates
-from controller.simulator.policy_run import make
-from controller.simulator.record import measure
-from controller.simulator.runs import SimulationFailed, SimulationTask, Source, kind_for, run
+from controller.simulator.engine import measure
+from controller.simulator.runs import (
+    SimulationFailed,
+    SimulationTask,
+    Source,
+    expect,
+    kind_for,
+    make,
+    read_estimates,
+    run,
+)
 from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 
@@ -236,8 +243,8 @@ def test_a_family_is_imported_when_it_is_asked_for_only() -> None:
     code = """
 import sys
 from controller.policies.scheduling import Cluster
-from controller.policies.family import SimulationConfig
-from controller.simulator.policy_run import make
+from controller.policies.registry import SimulationConfig
+from controller.simulator.runs import make
 make("muri-l", SimulationConfig(Cluster.uniform(1, 8)))
 room = "controller.policies.scheduling"
 print(*(part for part in ("lucid", "sharing", "synergy") if f"{room}.{part}" in sys.modules))
@@ -252,9 +259,9 @@ import sys
 for name in ("sklearn", "scipy", "interpret", "rapidfuzz", "matplotlib", "ray"):
     sys.modules[name] = None
 from controller.policies.scheduling import Cluster
-from controller.policies.family import SimulationConfig
+from controller.policies.registry import SimulationConfig
 from controller.policies.registry import known
-from controller.simulator.policy_run import make
+from controller.simulator.runs import make
 config = SimulationConfig(Cluster.uniform(4, 8, cpus=24, memory_gb=500))
 replicas = ("benchmarks.replicas.lucid:lucid", "benchmarks.replicas.synergy:fifo+fair")
 for name in (*replicas, "lucid:fifo", "synergy:fifo+drf", "sharing:no-sharing"):

@@ -16,7 +16,7 @@ from controller.policies.scheduling import baselines as b
 from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.simulator import simulate
 from controller.simulator.engine import DECISIONS
-from controller.simulator.policy_run import make
+from controller.simulator.runs import make
 from controller.vocabulary import Cluster, Server
 
 PLAIN = [name for name in known() if not family(name)]

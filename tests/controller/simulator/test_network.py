@@ -10,13 +10,19 @@ from pathlib import Path
 import pytest
 
 from controller.errors import BadSpec
-from controller.policies.memory.policy import MemoryDivision, MemoryProblem, SlotStatus
+from controller.policies.memory.policy import MemoryDivision, MemoryProblem
+from controller.policies.memory.regions import SlotStatus
 from controller.policies.placement.flows import flows_of
 from controller.simulator.network.average import Phases, Work, average, phases_of, run_lengths
 from controller.simulator.network.generate import generate
 from controller.simulator.network.log import GrantWatch
-from controller.simulator.network.run import NetworkResult, NetworkTask, metrics_of, simulate_network
-from controller.simulator.network.speed import NetworkSettings
+from controller.simulator.network.run import (
+    NetworkResult,
+    NetworkSettings,
+    NetworkTask,
+    metrics_of,
+    simulate_network,
+)
 from controller.vocabulary import Job, Topology, fabrics, shapes
 from controller.vocabulary.files import read_topology
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.schedulers.trace_files import SAMPLE as TRACE
-from controller.policies.grouping.efficiency import Span, best, round_s, spans
+from controller.policies.grouping.rounds import Span, best, round_s, spans
 from controller.policies.registry import known
 from controller.policies.scheduling import BadSpec
 from controller.simulator.generate import generate

@@ -12,7 +12,7 @@ from controller.policies.registry import FAMILIES, check_settings, settings_of
 from controller.policies.scheduling import BadDecision, BadSpec, Policy, Submission
 from controller.simulator.engine import PolicyRun
 from controller.simulator.generate import generate
-from controller.simulator.policy_run import make
+from controller.simulator.runs import make
 from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policies.grouping.efficiency import best, round_s
+from controller.policies.grouping.rounds import best, round_s
 from hostlib.interleave.stages import STAGES, GroupError, Stage
 from hostlib.interleave.turn_order import Member, TurnOrder
 

@@ -13,10 +13,10 @@ from controller.core import Ended, Overdue, Retried
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job
 from ina.cli.service.common import rows
-from ina.cli.service.serving import _log_decisions
 from ina.service import views
 from ina.service.api.metrics import render
 from ina.service.ledger import Ledger
+from ina.service.logs import log_decisions
 from ina.service.policies import Policies
 from ina.service.quotas import Quota
 from ina.service.store import Store
@@ -119,7 +119,7 @@ async def test_a_start_logs_what_it_decides_and_does_not_guess_what_silent_jobs_
     before = sum(served.daemon.ledger.log.counts.values())
     await served.again(down_s=25.0)
     with caplog.at_level(logging.INFO, "ina.service.decisions"):
-        log = asyncio.create_task(_log_decisions(served.daemon))
+        log = asyncio.create_task(log_decisions(served.daemon))
         assert await served.over("silent") == ["missed"]
         await asyncio.sleep(0.1)
         log.cancel()

@@ -11,7 +11,7 @@ import pytest
 from bmv2_topos.testbeds.netns.forwarding import entries, next_port
 from controller.core import Desired, Place, Run
 from controller.core.allocator import surviving
-from controller.policies.memory.policy import SlotStatus
+from controller.policies.memory.regions import SlotStatus
 from controller.switches.layout import TreeAdmission
 from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
 from controller.vocabulary import Region, Tree

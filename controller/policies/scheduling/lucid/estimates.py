@@ -17,9 +17,15 @@ from datetime import UTC, datetime
 import numpy as np
 
 from controller.policies.scheduling.errors import ExtraMissing
-from controller.policies.scheduling.lucid.additive import AdditiveModel, Boosting, Value, train
-from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage
-from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.lucid.usage import (
+    AdditiveModel,
+    BadSample,
+    Boosting,
+    GpuUsage,
+    Value,
+    train,
+)
+from controller.policies.scheduling.policy import Submission
 
 
 def _distance() -> Callable[[str, str], int]:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.lucid.additive import Boosting
 from controller.policies.scheduling.lucid.binder import LucidOptions, Sharing, strategy
 from controller.policies.scheduling.lucid.estimates import (
     DurationModel,
@@ -23,8 +22,14 @@ from controller.policies.scheduling.lucid.estimates import (
     train_durations,
 )
 from controller.policies.scheduling.lucid.policy import LucidPolicy
-from controller.policies.scheduling.lucid.throughput import ThroughputModel, train_throughput
-from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage, Size
+from controller.policies.scheduling.lucid.usage import (
+    BadSample,
+    Boosting,
+    GpuUsage,
+    Size,
+    ThroughputModel,
+    train_throughput,
+)
 from controller.policies.scheduling.policy import Decision, JobState, View
 
 Sample = TypeVar("Sample")

@@ -17,8 +17,7 @@ from controller.policies.scheduling.lucid.binder import (
     choose,
 )
 from controller.policies.scheduling.lucid.usage import GpuUsage, Size
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Decision, Group, JobState, View
+from controller.policies.scheduling.policy import Decision, Group, JobState, Submission, View
 from controller.vocabulary import Cluster
 
 Estimate = Callable[[JobState], float]

@@ -1,4 +1,6 @@
-"""A job's GPU usage as the profiler measures it, and its class by the packing analyser (Lucid, 3.2, 3.5.1).
+"""Lucid's models: a job's usage of a GPU, additive models of numbers, and predicted arrivals of jobs.
+
+A job's GPU usage as the profiler measures it, and its class by the packing analyser (Lucid, 3.2, 3.5.1).
 
 The packing analyser is a pruned decision tree, trained on measured pairs (`grow`). The tree is plain data, so
 predictions and their explanations need no library.
@@ -8,19 +10,31 @@ Errors of Lucid's parts::
     SchedulingError
     └── LucidError
         └── BadSample  invalid measurements or training data, or too little of it
+
+Additive models with interactions (GA²M): sums of tables, one per feature or pair of features (Lucid, 3.5).
+
+The package `interpret` trains them (explainable boosting machines). `draw_shapes` plots the learned tables of
+single features, the shape functions.
+
+Predicted arrivals of jobs: the throughput predict model (Lucid, 3.5.2).
 """
 
 from __future__ import annotations
 
 import math
+import statistics
+import warnings
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from controller.figures import new_figure, save
 from controller.policies.scheduling.errors import BadInput, ExtraMissing, SchedulingError
 
 if TYPE_CHECKING:
@@ -184,13 +198,9 @@ def grow(samples: Sequence[Sample], *, prune: float = 0.02, seed: int = 0) -> Pa
     """
     if len(samples) < 2:
         raise BadSample(f"{len(samples)} samples to train on; at least 2 are needed")
-    x, y = _matrix(samples)
+    x, y = np.array([u.features() for u, _ in samples]), np.array([int(s) for _, s in samples])
     model = _sklearn_tree().DecisionTreeClassifier(random_state=seed, ccp_alpha=prune).fit(x, y)
     return PackingTree(_convert(model.tree_, 0, [int(c) for c in model.classes_]))
-
-
-def _matrix(samples: Sequence[Sample]) -> tuple[Any, Any]:
-    return np.array([u.features() for u, _ in samples]), np.array([int(s) for _, s in samples])
 
 
 def _convert(tree: Any, node: int, classes: Sequence[int]) -> Tree:
@@ -214,3 +224,268 @@ def _sklearn_tree() -> ModuleType:
         raise ExtraMissing("training the packing analyser", "scikit-learn") from None
     module: ModuleType = tree
     return module
+
+
+Value = float | str | None
+"""Value of a feature of one job: a number or a category; None: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """Contribution of one term to a prediction."""
+
+    term: str
+    values: tuple[Value, ...]
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class AdditiveModel:
+    """An intercept and a sum of terms over named features; `machine` is the model trained by `interpret`."""
+
+    features: tuple[str, ...]
+    categories: tuple[str, ...]
+    machine: Any
+
+    @property
+    def intercept(self) -> float:
+        """The constant to which the terms are added."""
+        return float(np.ravel(self.machine.intercept_)[0])
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each term: the names of the term's features, joined by " x "."""
+        return [" x ".join(self.features[each] for each in of) for of in self.machine.term_features_]
+
+    def predict(self, values: Sequence[Value]) -> float:
+        """Return the prediction for one job."""
+        return float(self.machine.predict(_inputs(self.features, [values], self.categories))[0])
+
+    def explain(self, values: Sequence[Value]) -> list[Contribution]:
+        """Return each term's contribution, largest first; their sum plus the intercept is the prediction."""
+        scores = self.machine.eval_terms(_inputs(self.features, [values], self.categories))[0]
+        found = [
+            Contribution(name, tuple(values[each] for each in of), float(score))
+            for name, of, score in zip(self.names, self.machine.term_features_, scores, strict=True)
+        ]
+        return sorted(found, key=lambda c: -abs(c.score))
+
+    def shape(self, feature: str) -> list[tuple[str, float]]:
+        """Return a feature's shape function as pairs (value, score).
+
+        The value is the lower end of an interval of values, or a category.
+
+        Raises BadSample if the model has no term of this feature alone.
+        """
+        if feature not in self.names:
+            raise BadSample(f"there is no term of '{feature}' alone; the terms are {', '.join(self.names)}")
+        scores = self.machine.term_scores_[self.names.index(feature)].tolist()  # first: for unknown values
+        bins = self.machine.bins_[self.features.index(feature)][0]
+        if isinstance(bins, dict):
+            return [(str(name), scores[row]) for name, row in bins.items()]
+        return list(zip(["-inf", *(f"{cut:g}" for cut in bins)], scores[1:], strict=False))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boosting:
+    """Settings of a model's training.
+
+    Attributes:
+        interactions: Number of tables of pairs of features.
+        max_rounds: Maximum number of rounds of boosting.
+        bags: Number of models that are averaged, each trained on a different part of the samples.
+        seed: Seed of the training.
+    """
+
+    interactions: int = 0
+    max_rounds: int = 1000
+    bags: int = 4
+    seed: int = 0
+
+
+def train(
+    features: Sequence[str],
+    samples: Sequence[Sequence[Value]],
+    targets: Sequence[float],
+    boosting: Boosting,
+    *,
+    categories: Sequence[str] = (),
+    rising: Sequence[str] = (),
+) -> AdditiveModel:
+    """Train a model on samples, and return it. Deterministic by seed.
+
+    Args:
+        features: Names of the features; those in `categories` are categories, other features are numbers.
+        samples: The values of all features, for each sample.
+        targets: The value to predict, for each sample.
+        boosting: Settings of the training.
+        categories: Names of the categorical features.
+        rising: Features of which a larger value may not lower a prediction (isotonic regression).
+
+    Raises BadSample for samples of the wrong length, targets that are not finite, or fewer than ten samples,
+    ExtraMissing without `interpret-core`.
+    """
+    if len(samples) != len(targets) or len(samples) < 10:
+        raise BadSample(f"{len(samples)} samples with {len(targets)} targets; want equal numbers, 10 or more")
+    for number, (sample, target) in enumerate(zip(samples, targets, strict=True)):
+        if len(sample) != len(features) or not math.isfinite(target):
+            raise BadSample(
+                f"sample {number} has {len(sample)} of {len(features)} features and the target {target}"
+            )
+    machine = _machine(features, categories, boosting)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of features that are unknown in all samples of a bag
+        machine.fit(_inputs(features, samples, categories), np.asarray(targets, dtype=float))
+    for name in rising:
+        machine.monotonize(name, increasing=True)
+    return AdditiveModel(tuple(features), tuple(categories), machine)
+
+
+def _machine(features: Sequence[str], categories: Sequence[str], boosting: Boosting) -> Any:
+    try:
+        from interpret.glassbox import ExplainableBoostingRegressor
+    except ImportError:
+        raise ExtraMissing("training an additive model", "interpret-core") from None
+    return ExplainableBoostingRegressor(
+        feature_names=list(features),
+        feature_types=["nominal" if name in categories else "continuous" for name in features],
+        n_jobs=1,
+        interactions=boosting.interactions,
+        learning_rate=0.05,
+        max_rounds=boosting.max_rounds,
+        max_bins=64,
+        outer_bags=boosting.bags,
+        random_state=boosting.seed,
+    )
+
+
+def _inputs(features: Sequence[str], samples: Sequence[Sequence[Value]], categories: Sequence[str]) -> Any:
+    matrix = np.empty((len(samples), len(features)), dtype=object)
+    for row, sample in enumerate(samples):
+        for column, value in enumerate(sample):
+            named = features[column] in categories and value is not None
+            matrix[row, column] = str(value) if named else value
+    return matrix
+
+
+def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = ()) -> None:
+    """Draw the shape functions of these features, one below the other; by default, of all with a shape.
+
+    Raises PlotsMissing without matplotlib, BadSample for a feature without a shape function.
+    """
+    single = [name for name in model.names if name in model.features]
+    wanted = list(features) or single
+    if not wanted:
+        raise BadSample("the model has no term of one feature to draw")
+    shapes = [model.shape(name) for name in wanted]
+    figure, panels = new_figure(len(wanted))
+    for name, shape, panel in zip(wanted, shapes, panels, strict=True):
+        labels, scores = [label.replace("$", r"\$") for label, _ in shape], [score for _, score in shape]
+        panel.axhline(0, color="0.8", linewidth=0.8)
+        if "-inf" in labels:
+            starts = [float(label) for label in labels[1:]]
+            first = starts[0] - (starts[-1] - starts[0] or 1.0) * 0.05 if starts else 0.0
+            panel.step([first, *starts], scores, where="post")
+        else:
+            panel.bar(labels, scores)
+        panel.set_xlabel(name)
+        panel.set_ylabel("score")
+    save(figure, path)
+
+
+WINDOWS_H = (1, 3, 24)
+"""Windows before an interval, in hours. For each window, one feature of the interval is the count of the
+interval at the window's beginning, and another is a weighted mean of all counts in the window."""
+
+CALENDAR = (
+    "weekday",
+    "hour",
+    "minute",
+    *(f"{hours} h ago" for hours in WINDOWS_H),
+    *(f"soft sum of {hours} h" for hours in WINDOWS_H),
+    "mean of 1 h",
+    "median of 1 h",
+    "deviation of 1 h",
+)
+
+
+def features(counts: Sequence[float], when: datetime, *, interval_s: int) -> tuple[Value, ...]:
+    """Return the features of the interval that begins at `when`, from the counts of earlier intervals.
+
+    A soft sum weights recent intervals more: the weight halves with each quarter of the window. A feature is
+    None if it needs counts from before the first one.
+    """
+    per_hour = 3600 // interval_s
+    found: list[Value] = [float(when.weekday()), float(when.hour), float(when.minute)]
+    for hours in WINDOWS_H:
+        back = hours * per_hour
+        found.append(counts[-back] if len(counts) >= back else None)
+    for hours in WINDOWS_H:
+        window = counts[-hours * per_hour :]
+        if not window:
+            found.append(None)
+            continue
+        halving = max(1.0, hours * per_hour / 4)
+        weights = [0.5 ** ((len(window) - 1 - i) / halving) for i in range(len(window))]
+        found.append(sum(w * c for w, c in zip(weights, window, strict=True)) / sum(weights))
+    last = counts[-per_hour:]
+    found += (
+        [statistics.fmean(last), statistics.median(last), statistics.pstdev(last)] if last else [None] * 3
+    )
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputModel:
+    """Model that predicts the count of the next interval and, by feeding predictions back, later counts."""
+
+    model: AdditiveModel
+    interval_s: int
+
+    def predict(self, counts: Sequence[float], next_s: float, *, steps: int = 1) -> list[float]:
+        """Return the expected counts of the next `steps` intervals; `next_s` is the first one's beginning."""
+        known = list(counts[-WINDOWS_H[-1] * 3600 // self.interval_s :])
+        when = datetime.fromtimestamp(next_s, UTC)
+        found = []
+        for _ in range(steps):
+            value = max(0.0, self.model.predict(features(known, when, interval_s=self.interval_s)))
+            found.append(value)
+            known.append(value)
+            when += timedelta(seconds=self.interval_s)
+        return found
+
+
+LONG = Boosting(interactions=3)
+"""Training settings for a model that is trained once."""
+
+
+def train_throughput(
+    counts: Sequence[float], first_s: float, boosting: Boosting = LONG, *, interval_s: int = 600
+) -> ThroughputModel:
+    """Train a model on a series of counts, and return it.
+
+    Args:
+        counts: Jobs that arrived in each interval.
+        first_s: Beginning of the first interval, seconds since 1970, UTC.
+        boosting: Settings of the training.
+        interval_s: Length of an interval in seconds; must divide an hour.
+
+    Raises BadSample unless the interval divides an hour, the counts are not negative, and they cover two days
+    at least (the features look back one day); ExtraMissing without `interpret-core`.
+    """
+    if interval_s < 1 or 3600 % interval_s:
+        raise BadSample(f"an interval of {interval_s} s; it has to divide an hour")
+    if not all(math.isfinite(c) and c >= 0 for c in counts):
+        raise BadSample("a count is negative or not finite")
+    day = 86400 // interval_s
+    if len(counts) < 2 * day:
+        raise BadSample(f"{len(counts)} counts of {interval_s} s; want two days or more, at least {2 * day}")
+    rows = [
+        features(
+            counts[max(0, i - day) : i],
+            datetime.fromtimestamp(first_s + i * interval_s, UTC),
+            interval_s=interval_s,
+        )
+        for i in range(day, len(counts))
+    ]
+    return ThroughputModel(train(CALENDAR, rows, counts[day:], boosting), interval_s)

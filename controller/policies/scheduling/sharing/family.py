@@ -22,9 +22,8 @@ from controller.policies.family import (
 )
 from controller.policies.scheduling.baselines import fifo, las_2d, srtf
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.lucid.measured import config_by_columns
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Policy
+from controller.policies.scheduling.lucid.family import config_by_columns
+from controller.policies.scheduling.policy import Policy, Submission
 from controller.policies.scheduling.sharing.antman import AntMan
 from controller.policies.scheduling.sharing.forests import CoRunProfiler, Forests, choose, train
 from controller.policies.scheduling.sharing.interference import (

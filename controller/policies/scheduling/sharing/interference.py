@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from controller.policies.scheduling.errors import BadInput, SchedulingError
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Group
+from controller.policies.scheduling.policy import Group, Submission
 
 
 class SharingError(SchedulingError):

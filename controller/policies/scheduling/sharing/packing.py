@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from controller.policies.scheduling.errors import BadDecision
-from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.placement import spread
-from controller.policies.scheduling.policy import JobState
+from controller.policies.scheduling.policy import JobState, Submission
 from controller.policies.scheduling.sharing.forests import Forests
 from controller.policies.scheduling.sharing.interference import InterferenceModel, Load, load_of, require
 from controller.vocabulary import Cluster

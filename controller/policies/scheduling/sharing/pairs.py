@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Protocol
 
 from controller.policies.scheduling.errors import BadTrace
-from controller.policies.scheduling.lucid.measured import Config, read_pairs
+from controller.policies.scheduling.lucid.family import Config, read_pairs
 from controller.policies.scheduling.sharing.interference import (
     BadMeasurement,
     InterferenceModel,

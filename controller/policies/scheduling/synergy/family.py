@@ -20,7 +20,7 @@ from controller.policies.family import (
     resolve_options,
 )
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Submission
 from controller.policies.scheduling.synergy.allocators import (
     SharePlan,
     drf,

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.queue import keep_until_repaid
+from controller.policies.scheduling.policy import Decision, Group, JobState, Submission, View
+from controller.policies.scheduling.ranked import keep_until_repaid
 from controller.policies.scheduling.synergy.allocators import ShareGrant, SharePlan, tetris
 from controller.policies.scheduling.synergy.demand import (
     Demand,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policies.grouping.efficiency import (
+from controller.policies.grouping.rounds import (
     Profile,
     best,
     efficiency,

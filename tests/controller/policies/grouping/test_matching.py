@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from benchmarks.speed.quality import losses_against_exact
 from controller.policies.grouping import matching
-from controller.policies.grouping.efficiency import Profile, best
 from controller.policies.grouping.matching import match
-from controller.policies.grouping.rounds import group, weights
+from controller.policies.grouping.rounds import Profile, best, group, weights
 from controller.policies.scheduling.errors import BadSpec
 from tests import effort
 from tests.controller.policies.grouping.cases import exact, greedy, table_of, total, weigher

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policies.grouping.efficiency import best
-from controller.policies.grouping.worth import Item, Rounds, group_by_worth, share
+from controller.policies.grouping.rounds import Item, Rounds, best, group_by_worth, share
 
 
 class Case:

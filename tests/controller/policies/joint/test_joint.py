@@ -12,18 +12,17 @@ from controller.core.compose import network_policies
 from controller.errors import BadSpec
 from controller.policies.family import SimulationConfig
 from controller.policies.joint import on_servers, rate_alone_bps, with_candidate_trees
+from controller.policies.placement.flows import fan_in
 from controller.policies.placement.netpack import worth
 from controller.policies.placement.policy import PlacementProblem
-from controller.policies.placement.trees import fan_in
 from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling import Decision
 from controller.policies.scheduling.errors import BadDecision
 from controller.policies.settings import AllocationSettings
 from controller.simulator.generate import generate
 from controller.simulator.network.log import NetworkLog
-from controller.simulator.network.run import NetworkResult, NetworkTask, simulate_network
-from controller.simulator.network.speed import NetworkSettings
-from controller.simulator.policy_run import make
+from controller.simulator.network.run import NetworkResult, NetworkSettings, NetworkTask, simulate_network
+from controller.simulator.runs import make
 from controller.vocabulary import Cluster, Job, Topology, Tree, fabrics
 
 FAST = fabrics.star(4, fabrics.Parts(gpus=2, rate_bps=100e9))

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policies.placement.flows import flows_of, steady_state
-from controller.policies.placement.trees import tree_of
-from controller.policies.placement.waterfill import FlowNode, JobFlows, waterfill
+from controller.policies.placement.flows import FlowNode, JobFlows, flows_of, steady_state, tree_of, waterfill
 from controller.vocabulary import Job, Topology, fabrics
 from tests import effort
 from tests.twins import waterfill as twin

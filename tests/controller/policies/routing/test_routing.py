@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controller import Deployment, Fleet, ProgramBundle
 from controller.errors import BadSpec
-from controller.policies.placement.trees import racks_of
+from controller.policies.placement.flows import racks_of
 from controller.policies.registry import ROUTINGS
 from controller.policies.routing import grid
 from controller.policies.routing.explain import explain

@@ -11,12 +11,12 @@ import pytest
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadSpec, Group, Submission, View
 from controller.policies.scheduling.deadlines import UNSEEN, OnTime, edf
-from controller.policies.scheduling.estimates import EXACT, DurationEstimates
 from controller.policies.scheduling.policy import JobState
+from controller.policies.scheduling.ranked import EXACT, DurationEstimates
 from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
-from controller.simulator.policy_run import make
+from controller.simulator.runs import make
 from controller.simulator.traces import read
 from controller.simulator.traces.neutral import write
 from controller.vocabulary import Cluster

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from benchmarks.replicas.muri.family import POLICIES
 from controller.policies.scheduling import BadSpec, Group, JobState, Submission, View
 from controller.policies.scheduling.drafts import Draft, place
-from controller.policies.scheduling.estimates import profile
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.placement import FreeGpuCounts, FreeGpus
-from controller.policies.scheduling.queue import WaitingJobs, choose_by_rank
+from controller.policies.scheduling.ranked import WaitingJobs, choose_by_rank, profile
 from controller.policies.scheduling.sharing.packing import consolidated
 from controller.simulator import measure
+from controller.simulator.engine import count_held_gpus as gpus_given
 from controller.simulator.generate import generate
-from controller.simulator.record import count_held_gpus as gpus_given
 from controller.vocabulary import Cluster, Server
 
 

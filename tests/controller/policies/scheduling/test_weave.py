@@ -12,14 +12,14 @@ import pytest
 
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadSpec, Decision, Submission, View
-from controller.policies.scheduling.estimates import DurationEstimates, EstimateError
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import JobState
+from controller.policies.scheduling.ranked import DurationEstimates, EstimateError
 from controller.policies.scheduling.speed import InterleavedSpeed
 from controller.policies.scheduling.weave import RoundLengthening, Weave
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
-from controller.simulator.policy_run import make
+from controller.simulator.runs import make
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from controller.policies.scheduling import BadTrace
-from controller.policies.scheduling.lucid.measured import Config, Pair, read_pairs, read_usages
+from controller.policies.scheduling.lucid.family import Config, Pair, read_pairs, read_usages
 from controller.policies.scheduling.lucid.usage import GpuUsage
 
 USAGES = "model,dataset,batchsize,amp,speed,gpu_util,gmem_util,gmem\nnet,data,32,0,9.9,50,20,3000\n"

@@ -8,15 +8,16 @@ from itertools import pairwise
 import pytest
 
 from controller.policies.scheduling.lucid import estimates as durations_module
-from controller.policies.scheduling.lucid.additive import (
-    AdditiveModel,
-    Boosting,
-    train,
-)
 from controller.policies.scheduling.lucid.estimates import DurationModel, JobFacts, train_durations
-from controller.policies.scheduling.lucid.throughput import features as throughput_features
-from controller.policies.scheduling.lucid.throughput import train_throughput
-from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage
+from controller.policies.scheduling.lucid.usage import (
+    AdditiveModel,
+    BadSample,
+    Boosting,
+    GpuUsage,
+    train,
+    train_throughput,
+)
+from controller.policies.scheduling.lucid.usage import features as throughput_features
 from tests.controller.policies.scheduling.lucid.made_up import make_counts, make_history
 from tests.extras import needs
 

@@ -3,8 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from controller.policies.scheduling.lucid.additive import AdditiveModel, Boosting, draw_shapes, train
-from controller.policies.scheduling.lucid.usage import BadSample
+from controller.policies.scheduling.lucid.usage import AdditiveModel, BadSample, Boosting, draw_shapes, train
 from tests.extras import needs
 
 pytestmark = [needs("matplotlib"), needs("interpret")]

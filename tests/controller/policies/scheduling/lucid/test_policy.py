@@ -14,7 +14,7 @@ from controller.policies.scheduling.lucid.binder import (
     ProfileQueue,
     Sharing,
 )
-from controller.policies.scheduling.lucid.measured import (
+from controller.policies.scheduling.lucid.family import (
     Config,
     Pair,
     PairSpeed,

@@ -10,8 +10,7 @@ import pytest
 
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling.lucid.estimates import bucket_names
-from controller.policies.scheduling.lucid.family import measurements, packing_tree
-from controller.policies.scheduling.lucid.measured import make_pairs, make_usages
+from controller.policies.scheduling.lucid.family import make_pairs, make_usages, measurements, packing_tree
 from controller.policies.scheduling.lucid.usage import (
     BadSample,
     GpuUsage,

@@ -24,7 +24,7 @@ from controller.policies.scheduling.synergy.policy import (
 )
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
-from controller.simulator.policy_run import make
+from controller.simulator.runs import make
 from controller.vocabulary import Cluster, Server
 from tests import effort
 from tests.controller.policies.scheduling.synergy.cases import CACHING, HUNGRY, MODEST, SHAPE
