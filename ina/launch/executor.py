@@ -65,9 +65,12 @@ class Executor(Protocol):
     def why_ended(self, number: int) -> str:
         """Return, as text, why a runner has ended without reporting the end of its run."""
 
-    def shown(self, number: int) -> str:
-        """Return the name and state of a run in Slurm or Ray, as one text; "" for other engines."""
-        return ""
+    def shown(self, number: int) -> tuple[str, bool]:
+        """Return the name and state of a run in Slurm or Ray, as one text, and whether it has started there.
+
+        The result is ("", True) for other engines.
+        """
+        return "", True
 
     def gone(self) -> Mapping[str, str]:
         """Return the names of the servers that the engine cannot use, each with the reason.
@@ -75,6 +78,13 @@ class Executor(Protocol):
         The result is empty if the engine does not watch servers.
         """
         return {}
+
+    def looked_within(self, age_s: float) -> bool:
+        """Return whether the look at the servers that `gone` last reported began in the last `age_s` s.
+
+        The result is True if the engine does not watch servers, or names lost servers with a run's failure.
+        """
+        return True
 
     def change_cluster(self, cluster: Topology) -> None:
         """Start later runs on the servers of `cluster`; runs that have started are not affected."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 import ray
@@ -20,7 +22,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from hostlib.launch.launcher import LaunchError
 from ina.launch import agent
-from ina.launch.agents import Agent, Agents
+from ina.launch.agents import HANG_S, Agent, Agents
 
 LOOK_S: Final = 0.5
 SAY_S: Final = 1.0
@@ -42,7 +44,7 @@ def connect() -> None:
 
 
 class RayNode(NamedTuple):
-    """A living node of Ray: its node id, its IP address, and whether it has GPUs."""
+    """A node of Ray: its node id, its IP address, and whether it has GPUs."""
 
     number: str
     address: str
@@ -50,14 +52,26 @@ class RayNode(NamedTuple):
 
 
 def nodes() -> dict[str, RayNode]:
-    """Return the living nodes of Ray; each node is found by two keys, its name and its address."""
+    """Return the nodes of Ray that live and answer; each node is found by two keys, its name and its address.
+
+    A node answers if it accepts a TCP connection within `HANG_S`. Ray alone counts a node as living for some
+    15 s after its end.
+    """
     found = {}
-    for each in ray.nodes():
-        if each["Alive"]:
-            address = str(each["NodeManagerAddress"])
-            node = RayNode(str(each["NodeID"]), address, "GPU" in each["Resources"])
-            found[address] = found[str(each.get("NodeName", address))] = node
+    living = [each for each in ray.nodes() if each["Alive"]]
+    with ThreadPoolExecutor(len(living) or 1) as pool:
+        for each, answers in zip(living, pool.map(_answers, living), strict=True):
+            if answers:
+                address = str(each["NodeManagerAddress"])
+                node = RayNode(str(each["NodeID"]), address, "GPU" in each["Resources"])
+                found[address] = found[str(each.get("NodeName", address))] = node
     return found
+
+
+def _answers(node: Mapping[str, Any]) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(HANG_S)
+        return probe.connect_ex((node["NodeManagerAddress"], node["NodeManagerPort"])) == 0
 
 
 def placed(machines: Mapping[str, str]) -> dict[str, RayNode]:

@@ -31,7 +31,7 @@ def drive(
     on_output: Output,
     stopping: threading.Event,
     on_placed: Callable[[str], None],
-) -> tuple[str | None, Mapping[str, str]]:
+) -> str | None:
     """Run the driver of a job to its end, or until it is stopped.
 
     Args:
@@ -44,9 +44,7 @@ def drive(
         stopping: The caller sets this event to end the driver.
         on_placed: Called with a text that names the workers' servers.
 
-    Returns:
-        The driver's error ("": none; None: it was stopped), and, by name of each lost
-        server, the reason of the loss.
+    Return the driver's error; "": none; None: it was stopped.
 
     Raises LaunchError if a server is no node of Ray, or the command cannot be run.
     """
@@ -57,7 +55,5 @@ def drive(
     on_placed(f"Ray Train on {', '.join(servers)}")
     failure = driver.wait(on_tick=lambda: driver.kill() if stopping.is_set() else None)
     if stopping.is_set():
-        return None, {}
-    alive = ray_agents.nodes()
-    lost = {name: "its node of Ray has died" for name, node in at.items() if node.address not in alive}
-    return ("" if failure is None else f"the driver {failure.reason}"), lost
+        return None
+    return "" if failure is None else f"the driver {failure.reason}"

@@ -1,8 +1,9 @@
 """A process that watches the nodes of Ray for the daemon, so that the daemon need not import Ray.
 
-After each change it prints a JSON object on one line: ``alive`` has the names and addresses of all living
-nodes, and ``protocol`` the version of this format. If it cannot connect to Ray, it prints ``failed`` with the
-error, and ends.
+After each look at the nodes it prints a JSON object on one line: ``alive`` has the names and addresses of all
+nodes that live and answer, ``began_s`` the time at which the look began, on this machine's monotonic clock,
+and ``protocol`` the version of this format. If it cannot connect to Ray, it prints ``failed`` with the error,
+and ends.
 This module needs Ray.
 """
 
@@ -22,19 +23,17 @@ LOOK_S = 1.0
 
 
 def main() -> int:
-    """Print the living nodes after each change, until standard input ends with the parent process."""
+    """Print the nodes that answer every `LOOK_S`, until standard input ends with the parent process."""
     threading.Thread(target=_end_with_starter, daemon=True).start()
     try:
         ray_agents.connect()
     except LaunchError as error:
         print(json.dumps({"failed": str(error)}), flush=True)
         return 1
-    last: list[str] = []
     while True:
-        found = sorted(ray_agents.nodes())
-        if found != last:
-            print(json.dumps({"alive": found, "protocol": PROTOCOL}), flush=True)
-            last = found
+        began_s = time.monotonic()
+        alive = sorted(ray_agents.nodes())
+        print(json.dumps({"alive": alive, "began_s": began_s, "protocol": PROTOCOL}), flush=True)
         time.sleep(LOOK_S)
 
 

@@ -48,7 +48,10 @@ class RayRuns(LocalRuns):
         if importlib.util.find_spec("ray") is None:
             raise EngineError("executor ray needs ray: pip install 'ina[ray]'")
         self._cluster = cluster
-        self._alive: frozenset[str] = frozenset()
+        self._seen: tuple[float, frozenset[str]] = 0.0, frozenset()
+        """The last look at Ray's nodes: its begin, on the monotonic clock, and the nodes that answered."""
+        self._reported_s = 0.0
+        """The begin of the look that `gone` has last reported."""
         self._trouble = ""
         self._watcher = self._watching()
         self._see()
@@ -64,20 +67,25 @@ class RayRuns(LocalRuns):
         check_alone(order)
         super().start(replace(order, engine="ray", cluster=topology_document(self._cluster)))
 
-    def shown(self, number: int) -> str:
-        """Return the placement group of a run and the group's state, as last reported by the runner."""
+    def shown(self, number: int) -> tuple[str, bool]:
+        """Return the placement group of a run and its state, as last reported, and whether it has started."""
         found = self.status(number)
         shown = found.engine if found is not None else ""
-        return "; ".join(filter(None, (shown or "not yet in Ray", self._trouble)))
+        text = "; ".join(filter(None, (shown or "not yet in Ray", self._trouble)))
+        return text, bool(shown) and not shown.endswith(", pending")
 
     def gone(self) -> Mapping[str, str]:
-        """Return the names of the servers that are not living nodes of Ray, each with the reason."""
-        alive = self._alive
+        """Return the names of the servers that are no nodes of Ray which answer, each with the reason."""
+        self._reported_s, alive = self._seen
         return {
-            name: f"no node of Ray at {address} is alive"
+            name: f"no node of Ray at {address} answers"
             for name in self._cluster.servers_for("worker")
             if not {name, address := reached_at(self._cluster, name)} & alive
         }
+
+    def looked_within(self, age_s: float) -> bool:
+        """Return whether the look at Ray's nodes that `gone` last reported began in the last `age_s` s."""
+        return time.monotonic() - age_s < self._reported_s
 
     def change_cluster(self, cluster: Topology) -> None:
         """Start later runs on the servers of `cluster`; runs that have started are not affected."""
@@ -118,7 +126,8 @@ class RayRuns(LocalRuns):
         with contextlib.suppress(ValueError):
             said = json.loads(line)
         if "alive" in said:
-            self._alive, self._trouble = frozenset(said["alive"]), other_protocol(said)
+            self._seen = said.get("began_s", 0.0), frozenset(said["alive"])
+            self._trouble = other_protocol(said)
         elif "failed" in said:
             self._trouble = str(said["failed"])
         return bool(line)

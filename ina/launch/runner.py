@@ -194,7 +194,7 @@ class RunProcess:
 
         (job,) = self._order.jobs
         signal.signal(signal.SIGTERM, lambda *_: self._stopping.set())
-        end, self._status.lost = ray_driver.drive(
+        end = ray_driver.drive(
             job.spec.job.command or (),
             job.ranks,
             topology_of(self._order),

@@ -149,7 +149,7 @@ class SlurmRuns(RunFolders):
             ):
                 return  # its remaining processes are on nodes that are gone
             if waited_s > FINISH_S + 2 * STOP_S:
-                raise RunnerGone(f"{self.shown(number)}: the Slurm job does not end")
+                raise RunnerGone(f"{self.shown(number)[0]}: the Slurm job does not end")
             time.sleep(LOOK_S / 4)
 
     def status(self, number: int) -> RunStatus | None:
@@ -191,12 +191,13 @@ class SlurmRuns(RunFolders):
         said = super().why_ended(number)
         return f"Slurm no longer has its job; {said}" if job is None else f"{_named(job)}; {said}"
 
-    def shown(self, number: int) -> str:
-        """Return the number and state of a run's Slurm job, as text."""
+    def shown(self, number: int) -> tuple[str, bool]:
+        """Return the number and state of a run's Slurm job, as text, and whether Slurm has started it."""
         job = self._latest(number)
         if job is None:
-            return "Slurm has no job for this run"
-        return f"{_named(job)}; {self._trouble}" if self._trouble else _named(job)
+            return "Slurm has no job for this run", True
+        text = f"{_named(job)}; {self._trouble}" if self._trouble else _named(job)
+        return text, job.state != "PENDING"
 
     def gone(self) -> Mapping[str, str]:
         """Return the names of the servers that Slurm cannot use, each with the reason."""

@@ -137,13 +137,20 @@ class ExternalRuns:
         """Return, as text, why a run has ended without reporting the ends of its jobs."""
         return "its workers have ended" if self._has(number) else self._own.why_ended(number)
 
-    def shown(self, number: int) -> str:
-        """Return the name and state of a run in Slurm or Ray, as one text; "" if neither has it."""
-        return "" if self._has(number) else self._own.shown(number)
+    def shown(self, number: int) -> tuple[str, bool]:
+        """Return the name and state of a run in Slurm or Ray, as one text, and whether it has started there.
+
+        The result is ("", True) if neither has it.
+        """
+        return ("", True) if self._has(number) else self._own.shown(number)
 
     def gone(self) -> Mapping[str, str]:
         """Return the names of the servers that the engine cannot use, each with the reason."""
         return self._own.gone()
+
+    def looked_within(self, age_s: float) -> bool:
+        """Return whether the look at the servers that `gone` last reported began in the last `age_s` s."""
+        return self._own.looked_within(age_s)
 
     def change_cluster(self, cluster: Topology) -> None:
         """Start later runs on the servers of `cluster`; runs that have started are not affected."""

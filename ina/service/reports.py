@@ -134,8 +134,12 @@ class Reports:
             )
         has = held.get(name)
         state: State = "queued"
+        engine, started = "", True
+        if has is not None and has.stage != "preparing":
+            engine, started = self._executor.shown(has.run.number)
         if has is not None:
-            state = {"preparing": "starting", "running": "running", "stopping": "stopping"}[has.stage]  # type: ignore[assignment]
+            begun = "running" if started else "starting"
+            state = {"preparing": "starting", "running": begun, "stopping": "stopping"}[has.stage]  # type: ignore[assignment]
         left_s = max(0.0, job.iterations_left(now_s) * job.alone_s)
         # It runs longer than its job file states, and reports no progress: its end is unknown.
         unknown = left_s < _KNOWN_S and not self._ledger.latest.get(name)
@@ -143,12 +147,11 @@ class Reports:
             submitted=said,
             state=state,
             reason=troubles.get(name)
+            or ("" if started else engine)
             or ("" if state == "running" else waits.get(name, "waits for its turn" if has is None else "")),
             place=has.places.get(name) if has is not None else None,
             run=has.run.number if has is not None else None,
-            engine=self._executor.shown(has.run.number)
-            if has is not None and has.stage != "preparing"
-            else "",
+            engine=engine,
             started_s=job.start_s,
             done=self._ledger.latest.get(name, 0.0),
             left_s=None if unknown else left_s,

@@ -21,9 +21,9 @@ LOOKS_PER_S = 100
 PROGRESS_S = 5.0
 """Minimum interval, in s, between two events that report the progress of a job to the core."""
 JUDGE_S = 60.0
-"""Maximum time, in s, for which a job's failure is not reported because the job's network has not been
-checked since the failure. The network may be the cause. A switch that hangs delays a check by less than this
-time."""
+"""Maximum time, in s, for which a job's failure is not reported because the job's network, or the engine's
+servers, have not been checked since the failure. These may be the cause. A switch that hangs delays a check
+by less than this time."""
 LOST_RUNS = 3
 """Maximum number of times that a job is restarted after the loss of its runner or one of its servers. After
 one more loss, the job has failed."""
@@ -140,7 +140,7 @@ class Runs:
             self._switches.check_soon()
 
     def _failed(self, number: int, name: str, failure: str, lost: Mapping[str, str]) -> Event | None:
-        """Return the event that reports a job's failure; None: the job's network must be checked first.
+        """Return the event that reports a job's failure; None: its network and servers are checked first.
 
         The event restarts the job if one of its switches, links or fallback servers did not work recently, or
         if one of its servers is lost. Otherwise the event says that the job has failed. `lost` has, by name
@@ -149,8 +149,10 @@ class Runs:
         ledger = self._ledger
         now_s, place = ledger.now_s, ledger.holds[number].places[name]
         failed_s = self._failed_s.setdefault((number, name), now_s)
-        if place.tree is not None and self._switches.seen_s < failed_s and now_s - failed_s < JUDGE_S:
+        unseen = place.tree is not None and self._switches.seen_s < failed_s
+        if unseen:
             self._switches.check_soon()
+        if (unseen or not self._executor.looked_within(now_s - failed_s)) and now_s - failed_s < JUDGE_S:
             return None
         del self._failed_s[number, name]
         if why := self._switches.ill(ledger.topology, place) or self._fallback_jobs.ill(place):

@@ -177,6 +177,7 @@ def test_slurm_waits_for_slots_and_sbatch_may_be_killed(here: Cluster, tmp_path:
         service.submit("due", "--until", tmp_path / "stop", servers=["h1", "h3"])
         service.until(lambda: service.job("due")["engine"].endswith("pending (Licenses)"))
         assert killed.exists()
+        assert service.states()["due"] == "starting"
         assert not service.begun("due")
         output(here, own, "scancel", number)
         service.until(lambda: service.begun("due"))
@@ -188,6 +189,32 @@ def test_slurm_waits_for_slots_and_sbatch_may_be_killed(here: Cluster, tmp_path:
         service.until(lambda: service.states()["due"] == "completed")
         assert (tmp_path / "due").read_text() == "x"
         service.end()
+
+
+@SKIPS["Ray"]
+def test_a_job_runs_once_ray_has_room_and_never_on_a_node_that_is_lost(here: Cluster, tmp_path: Path) -> None:
+    """Ray counts a node as living for 15 s after its end; jobs were started there once more, in vain."""
+    servers = ["h1", "h3"]
+    own = {"RAY_ADDRESS": ray_on(here, {"p1": 0, **dict.fromkeys(servers, 1)})}
+    service = Controller.on(here, tmp_path, "--executor", "ray", **own)
+    service.start()
+    service.submit("runs", "--until", tmp_path / "stop", servers=servers)
+    service.until(lambda: service.begun("runs"))
+    service.submit("waits", servers=servers)
+    service.until(lambda: service.job("waits")["engine"].endswith(", pending"))
+    waits = service.job("waits")
+    assert (waits["state"], waits["reason"]) == ("starting", waits["engine"])
+    service.cancel("waits")
+
+    here.signal_machine("h3", signal.SIGKILL)
+    service.until(lambda: service.states()["runs"] != "running")
+    service.until(lambda: service.states()["runs"] == "queued")
+    job = service.job("runs")
+    assert (job["starts"], job["reason"]) == (1, "server h3 is down: no node of Ray at 10.0.0.3 answers")
+    service.cancel("runs")
+    until(lambda: not here.jobs())
+    service.until(service.clean)
+    service.end()
 
 
 @effort.if_thorough()

@@ -108,6 +108,24 @@ async def test_a_job_whose_server_is_drained_hears_so_and_waits_for_its_gpus(ser
     )
 
 
+async def test_no_job_starts_on_a_server_that_a_run_has_lost_before_the_engine_has_looked_at_it(
+    served: Served,
+) -> None:
+    """Ray counts a node as living for 15 s after its end: the job was started there once more, in vain."""
+    served.world.endless.add("moves")
+    await served.submit("moves", 100, (LEFT, RIGHT))
+    served.world.watched = False
+    served.world.dead[RIGHT] = "its machine has ended"
+    await asyncio.sleep(15.0)
+    assert served.daemon.record("moves").starts == 1
+    served.world.watched = True
+    await served.until(lambda: served.daemon.record("moves").state == "queued")
+    served.world.dead.clear()
+    await served.until(lambda: served.daemon.record("moves").state == "running")
+    assert served.daemon.record("moves").starts == 2
+    assert f"server {RIGHT} is down: its machine has ended" in served.texts("moves")
+
+
 async def test_a_server_is_drained_once(served: Served) -> None:
     daemon = served.daemon
     await daemon.drain(RIGHT, by="alice")

@@ -105,9 +105,9 @@ def test_jobs_live_on_while_slurm_does_not_answer(tmp_path: Path, monkeypatch: p
     jobs = "7|RUNNING|None|ina:s:3\n8|RUNNING|None|ina:other:3\n"
     with runs_of(tmp_path, monkeypatch, jobs) as runs:
         assert runs.lives(3)
-        assert runs.shown(3) == "Slurm job 7, running"
+        assert runs.shown(3) == ("Slurm job 7, running", True)
         (tmp_path / "broken").touch()
-        until(lambda: "squeue ended with status 1" in runs.shown(3))
+        until(lambda: "squeue ended with status 1" in runs.shown(3)[0])
         assert runs.lives(3)
         (tmp_path / "jobs").write_text("7|NODE_FAIL|None|ina:s:3\n")
         (tmp_path / "broken").unlink()
@@ -137,10 +137,11 @@ def test_a_job_that_this_service_has_ended_has_not_failed(
     """It is ended, for example, because its sbatch was killed after it had submitted it: it starts again."""
     with runs_of(tmp_path, monkeypatch, "7|PENDING|Licenses|ina:s:3\n") as runs:
         ended = tmp_path / "jobs.ended"
+        assert runs.shown(3) == ("Slurm job 7, pending (Licenses)", False)
         ended.write_text("7|CANCELLED|None|ina:s:3\n")
         (tmp_path / "scancel").write_text(f"#!/bin/sh\nmv {ended} {tmp_path}/jobs\n")
         runs.stop(3)
-        assert runs.shown(3) == "Slurm job 7, cancelled"
+        assert runs.shown(3)[0] == "Slurm job 7, cancelled"
         assert runs.status(3) == RunStatus()
 
 

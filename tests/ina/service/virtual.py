@@ -128,6 +128,8 @@ class World:
         slow: Calls take long.
         hung_s: Time that calls to switches take at least.
         refuses: No run can be started.
+        dead: Servers that have died, by name, each with why.
+        watched: Whether the engine looks at its servers: it may tell of the dead later than runs do.
     """
 
     def __init__(self, cluster: Topology, seed: int, now: Callable[[], float]) -> None:
@@ -149,6 +151,8 @@ class World:
         self.sums = 0
         self.hung_s = 0.0
         self.hangs = self.slow = self.refuses = False
+        self.dead: dict[str, str] = {}
+        self.watched = True
 
     def before_each_write(self, call: Callable[[], None]) -> None:
         """Have this called before each entry that is written to a switch."""
@@ -234,11 +238,14 @@ class World:
     def why_ended(self, number: int) -> str:
         return "it was killed"
 
-    def shown(self, number: int) -> str:
-        return ""
+    def shown(self, number: int) -> tuple[str, bool]:
+        return "", True
 
     def gone(self) -> dict[str, str]:
-        return {}
+        return self.dead if self.watched else {}
+
+    def looked_within(self, age_s: float) -> bool:
+        return self.watched
 
     def change_cluster(self, cluster: Topology) -> None:
         pass
@@ -257,6 +264,9 @@ class World:
             if name in status.ends:
                 continue
             admission = run.admissions[name]
+            if lost := {server: why for server, why in self.dead.items() if server in job.servers}:
+                status.lost, status.ends[name] = lost, "rank 0 has lost rank 1"
+                continue
             if called in self.absent:
                 if now_s - run.began_s > PATIENCE_S:
                     status.ends[name] = "rank 0 exited with status 1: rank 1 never joined"
