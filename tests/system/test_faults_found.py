@@ -118,17 +118,17 @@ def never_sends_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ignores_reminders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twin_kernel, "_take_reminder", lambda state, header, chain: None)
+    monkeypatch.setattr(twin_kernel, "_take_reminder", lambda *_: None)
 
 
 def answers_with_another_packet(monkeypatch: pytest.MonkeyPatch) -> None:
     take = twin_kernel._take_reminder
 
-    def careless(state: CoreState, header: Any, chain: int) -> None:
+    def careless(state: CoreState, header: Any, chain: int, now: int) -> None:
         if state.kept[chain]:
             answer = state.answers[chain, state.struct.prefix :][: wire.INA_BYTES].view(wire.HEADER_DTYPE)
             answer["psn"] = header.psn
-        take(state, header, chain)
+        take(state, header, chain, now)
 
     monkeypatch.setattr(twin_kernel, "_take_reminder", careless)
 
@@ -205,6 +205,9 @@ CORES = [
     ignores_reminders,
 ]
 
+FOUND_ON = {keeps_sums_below_a_whole_subtree: 1014}
+"""The first bed on which it is found, if it is not one of the very first."""
+
 # ------------------------------------------------------------------ slow repairs
 
 
@@ -231,7 +234,7 @@ def test_a_defect_of_a_core_is_found(
     change: Callable[[pytest.MonkeyPatch], None], racks: SwitchPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(monkeypatch)
-    tally = run("shared", racks, MOST, TWINS)
+    tally = run("shared", racks, MOST, TWINS, FOUND_ON.get(change, FIRST_BED))
     assert tally.failures, f"not found in {tally.schedules} schedules"
 
 
