@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -26,6 +26,7 @@ from hostlib.wire.encodings import Block
 from ina.bench.allreduce import Operation
 from ina.bench.baselines import LIBRARIES, Baselines, HostPlace
 from ina.bench.turns import ContenderTimes, MeasuringTurns, processor_s
+from ina.errors import WorkerFailed
 from ina.launch.spec import NAMELESS, LaunchSpec
 from ina.service.live import WorkerOptions, run_one
 from ina.switches.testbeds import opened
@@ -103,11 +104,6 @@ class Times:
     """All packets that workers sent, also in warm-up and barriers."""
     switch_s: float
     """Processor time of the switch from its first packet to its last, other libraries' included."""
-
-    @property
-    def ina_s(self) -> Sequence[float]:
-        """Times of ina's allreduces, in seconds."""
-        return self.found["ina"].times_s
 
 
 def measured(found: Report | Times) -> ResultRow:
@@ -189,17 +185,20 @@ class RealAllreduce:
             contenders = [("ina", name) for name in ("ina", *self.blocks)] + [(of, of) for of in self.beside]
             turns = MeasuringTurns(path, contenders, self.workers, self.iterations, others.failed)
             before_s = processor_s(state.switches.values())
-            words = ["--bytes", str(self.size_bytes), "--turns", str(path), "--dtype", "float32"]
-            words += ["--collective", self.operation.value]
+            words = [f"--bytes={self.size_bytes}", f"--turns={path}", "--dtype=float32"]
+            words.append(f"--collective={self.operation.value}")
             blocks = ["--blocks", *self.blocks] if self.blocks else []
-            command = tuple(command_line.module("ina.bench.allreduce", *words, *blocks))
-            job = Job(name=NAMELESS, workers=self.workers, command=command, slots=2 * self.window)
+            command = command_line.module("ina.bench.allreduce", *words, *blocks)
+            job = Job(name=NAMELESS, workers=self.workers, command=tuple(command), slots=2 * self.window)
             places = [
                 HostPlace(namespace(name, f"h{1 + at}"), interface(f"h{1 + at}"))
                 for at in range(self.workers)
             ]
             with others.started(self.beside, self.workers, words, Path(folder), places), turns:
-                result = run_one(fabric, LaunchSpec(job=job), WorkerOptions(on_output=to_stderr))
+                try:
+                    result = run_one(fabric, LaunchSpec(job=job), WorkerOptions(on_output=to_stderr))
+                except WorkerFailed as error:
+                    raise (RunFailed(turns.failure) if turns.failure is not None else error) from None
             switch_s = processor_s(state.switches.values()) - before_s
             reports = result.reports.values()
             resent, sent = (

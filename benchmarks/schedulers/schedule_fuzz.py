@@ -93,7 +93,7 @@ def draw(number: int, policies: Sequence[str]) -> Case:
     kind = family(policy)
     cluster = _cluster(rng, equal=kind == SYNERGY or policy.endswith("antman"))
     if rng.randrange(6) == 0:
-        cluster = _divided(rng, cluster)
+        cluster = Cluster(tuple(replace(node, vc=rng.choice("ab")) for node in cluster.servers))
     specs = generate(
         rng.randint(1, 12),
         cluster,
@@ -117,7 +117,8 @@ def draw(number: int, policies: Sequence[str]) -> Case:
     ]
     dressed = complete_jobs(jobs, kind, config)
     if rng.randrange(3) == 0:
-        config = replace(config, cluster=_in_racks(rng, cluster))
+        racks = (replace(node, rack=rng.choice("rs")) for node in cluster.servers)
+        config = replace(config, cluster=Cluster(tuple(racks)))
     return Case(number, policy, config, dressed)
 
 
@@ -208,14 +209,6 @@ def _cluster(rng: random.Random, *, equal: bool) -> Cluster:
         return Cluster.uniform(rng.randint(1, 4), rng.choice((1, 2, 3, 4, 8)), cpus=24, memory_gb=500)
     sizes = [rng.choice((1, 2, 3, 4, 6, 8)) for _ in range(rng.randint(2, 5))]
     return Cluster(tuple(_node(rng, size, f"n{number}") for number, size in enumerate(sizes)))
-
-
-def _divided(rng: random.Random, cluster: Cluster) -> Cluster:
-    return Cluster(tuple(replace(node, vc=rng.choice("ab")) for node in cluster.servers))
-
-
-def _in_racks(rng: random.Random, cluster: Cluster) -> Cluster:
-    return Cluster(tuple(replace(node, rack=rng.choice("rs")) for node in cluster.servers))
 
 
 def _room(cluster: Cluster, vc: str) -> int:

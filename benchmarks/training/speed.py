@@ -3,13 +3,15 @@
 ``python -m benchmarks.training.speed --output docs/results`` makes a testbed of network namespaces for each
 rate. A rank on each host trains a character-level transformer by DistributedDataParallel: by gloo, in the
 switch, and in 16 bits there, all in turn in the same processes on the same links. ``--sharded`` uses FSDP2
-instead, by gloo and in the switch, and compares its collectives with the links' limit: a rank's link carries
+instead, by gloo and in the switch. ``--collectives`` trains nothing: it compares collectives in the switch
+with those of gloo and of Open MPI over TCP, and with the links' limit: a rank's link carries the array, or
 the shards of all other ranks, in one direction. Needs root and torch; ``--quick`` makes a short trial.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -20,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.fill import asked, check, console, fill, option
+from benchmarks.fill import asked, check, console, fill, option, print_rows
 from benchmarks.pages.real import DELAY_S, RealAllreduce, missing, to_stderr, wire_s
 from bmv2_topos.harness import markdown
 from bmv2_topos.testbeds import netns
@@ -36,13 +38,14 @@ if TYPE_CHECKING:  # the command can report without torch that it needs it
 
 NAME: Final = "benchmarks.training.speed"
 GLOO: Final = "gloo"
+LIBRARIES: Final = (GLOO, "openmpi")
 RATES: Final = (1e9, 1e8)
 WINDOW: Final = 1024
 """Packets in flight: 9 ms at 1 Gb/s, a time for which the scheduler may pause a host."""
-OPERATIONS: Final = (Operation.REDUCE_SCATTER, Operation.ALL_GATHER)
-QUICK: Final = {"turns": 1, "steps": 1, "width": 64, "megabytes": 4, "iterations": 1}
-PASSED: Final = ("turns", "steps", "width", "sharded")
-"""Options that ranks get, too."""
+SIZES: Final = (4 << 10, 1 << 20, 64 << 20)
+QUICK: Final = {"turns": 1, "steps": 1, "width": 64, "sizes": (1 << 20,), "iterations": 1}
+PASSED: Final = ("turns", "steps", "width")
+"""Options with a value that ranks get, too."""
 
 Row = Mapping[str, Any]
 
@@ -51,13 +54,15 @@ def main() -> None:
     """Train, print tables or JSON, and fill a page on request."""
     options = asked(
         __doc__,
-        option("--sharded", action="store_true", help="train by FSDP2, and move its collectives"),
+        option("--sharded", action="store_true", help="train by FSDP2"),
+        option("--collectives", action="store_true", help="measure collectives instead of training"),
         option("--hosts", type=int, default=4),
         option("--rates", type=float, nargs="+", default=RATES, metavar="BPS", help="bits/s"),
         option("--turns", type=int, default=7, help="turns of each way to train"),
         option("--steps", type=int, default=3, help="steps of a turn"),
         option("--width", type=int, default=192, help="size of the model; a multiple of 4"),
-        option("--megabytes", type=int, default=64, help="MiB of the collectives' arrays"),
+        option("--sizes", type=int, nargs="+", default=SIZES, help="bytes of the collectives' arrays"),
+        option("--libraries", nargs="+", default=LIBRARIES, help="libraries to compare collectives with"),
         option("--iterations", type=int, default=7, help="iterations of each collective"),
         option("--quick", action="store_true", help="make a short trial, whose figures do not count"),
         option("--json", action="store_true", help="print one JSON object"),
@@ -68,25 +73,27 @@ def main() -> None:
     if options.rank:
         be_rank(options)
         return
-    if why := missing(GLOO):
+    if why := missing(*(options.libraries if options.collectives else (GLOO,))):
         raise SystemExit(f"{NAME}: {why}")
     page = None if options.output is None else options.output / "training.md"
     if page is not None:
         check(page)
     if options.quick:
         vars(options).update(QUICK)
-    trained = [train(rate_bps, options) for rate_bps in options.rates]
-    operations = OPERATIONS if options.sharded else ()
-    moved = [move(each, rate_bps, options) for rate_bps in options.rates for each in operations]
+    if options.collectives:
+        cases = itertools.product(options.rates, Operation, options.sizes)
+        rows = [move(*case, options) for case in cases]
+    else:
+        rows = [train(rate_bps, options) for rate_bps in options.rates]
     if options.json:
-        print(json.dumps({"training": trained, "collectives": moved, "processors": os.cpu_count()}))
-        return
-    shown = tables(trained)
-    if page is not None and not options.sharded:
-        fill(page, shown)
-    console().print(
-        "\n\n".join([shown, *([collectives(moved)] if moved else [])]), markup=False, highlight=False
-    )
+        print(json.dumps({"rows": rows, "processors": os.cpu_count()}))
+    elif options.collectives:
+        print_rows(f"collectives on {options.hosts} hosts", rows)
+    else:
+        shown = tables(rows)
+        if page is not None and not options.sharded:
+            fill(page, shown)
+        console().print(shown, markup=False, highlight=False)
 
 
 def train(rate_bps: float, options: argparse.Namespace) -> Row:
@@ -98,9 +105,9 @@ def train(rate_bps: float, options: argparse.Namespace) -> Row:
         tempfile.TemporaryDirectory() as folder,
         opened(state) as fabric,
     ):
-        given = [f"--{name}={getattr(options, name)}" for name in PASSED[:-1]]
-        given += ["--sharded"] if options.sharded else []
-        command = (sys.executable, "-m", NAME, "--rank", folder, *given)
+        given = (f"--{name}={getattr(options, name)}" for name in PASSED)
+        sharded = ["--sharded"] if options.sharded else []
+        command = (sys.executable, "-m", NAME, "--rank", folder, *given, *sharded)
         job = Job(name=NAMELESS, workers=options.hosts, command=command, slots=2 * WINDOW)
         run_one(fabric, LaunchSpec(job=job), WorkerOptions(on_output=to_stderr))
         ranks = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(options.hosts)]
@@ -125,9 +132,8 @@ def together(ranks: Sequence[Row]) -> dict[str, list[float]]:
     }
 
 
-def move(operation: Operation, rate_bps: float, options: argparse.Namespace) -> Row:
-    """Measure a collective on a testbed of this rate. Raises NetnsError, WorkerFailed."""
-    size = options.megabytes << 20
+def move(rate_bps: float, operation: Operation, size: int, options: argparse.Namespace) -> Row:
+    """Measure a collective of `size` bytes on a testbed of this rate. Raises NetnsError, WorkerFailed."""
     times = RealAllreduce(
         labels={},
         workers=options.hosts,
@@ -136,17 +142,20 @@ def move(operation: Operation, rate_bps: float, options: argparse.Namespace) -> 
         iterations=options.iterations,
         window=WINDOW,
         operation=operation,
+        beside=tuple(options.libraries),
     ).run()
-    allowed_s = wire_s(size // options.hosts * (options.hosts - 1), rate_bps)
+    taken_s = {name: median(found.times_s) for name, found in times.found.items()}
+    whole = operation in (Operation.ALLREDUCE, Operation.BROADCAST)
+    allowed_s = wire_s(size if whole else size // options.hosts * (options.hosts - 1), rate_bps)
     return {
         "operation": operation.value,
+        "bytes": size,
         "rate_bps": rate_bps,
-        "hosts": options.hosts,
         "allowed_s": allowed_s,
+        **{f"{name}_s": seconds for name, seconds in taken_s.items()},
+        "allowed ÷ ina": allowed_s / taken_s["ina"],
+        **{f"{name} ÷ ina": taken_s[name] / taken_s["ina"] for name in options.libraries},
         "load": times.load,
-        "ina_s": median(times.ina_s),
-        "gloo_s": median(times.found["gloo"].times_s),
-        "best_s": min(times.ina_s),
     }
 
 
@@ -171,31 +180,6 @@ def tables(rows: Sequence[Row]) -> str:
         )
     heads = [*(f"{way}, samples/s" for way in ways), *(f"{way} ÷ {GLOO}" for way in ways[1:])]
     return markdown(["links", *heads, "gradients", "load"], lines)
-
-
-def collectives(rows: Sequence[Row]) -> str:
-    """Return the times of collectives beside the links' limit and gloo's times."""
-    lines = [
-        [
-            f"{row['rate_bps'] / 1e6:g} Mb/s, {row['hosts']} hosts, {row['operation']}",
-            *(f"{1e3 * row[name]:.1f}" for name in ("allowed_s", "ina_s", "gloo_s")),
-            f"**{row['allowed_s'] / row['ina_s']:.1%}**",
-            f"{row['allowed_s'] / row['best_s']:.1%}",
-            f"{row['gloo_s'] / row['ina_s']:.2f}",
-            f"{row['load']:.1f}",
-        ]
-        for row in rows
-    ]
-    heads = [
-        "links",
-        "links allow, ms",
-        "ina, ms",
-        "gloo, ms",
-        "share of that",
-        "best",
-        "gloo's time ÷ ina's",
-    ]
-    return markdown([*heads, "load"], lines)
 
 
 def be_rank(options: argparse.Namespace) -> None:

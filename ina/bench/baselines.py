@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,13 @@ from hostlib.launch import command_line
 END_S: Final = 5.0
 _ANY_NUMBER: Final = ("--map-by", ":OVERSUBSCRIBE", "--bind-to", "none")
 """Options of Open MPI's launcher that allow more ranks than cores."""
+_AGENT: Final = """\
+#!/bin/sh
+# Run a command line on a host of the testbed, as ssh would: `agent NAMESPACE COMMAND LINE`.
+host=$1; shift
+exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"
+"""
+"""Open MPI takes hosts of one name for one machine, whose ranks share memory: each has a name of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +60,30 @@ class Library:
         beside = Path(sys.executable).with_name(self.launcher[0])
         return str(beside) if beside.exists() else shutil.which(self.launcher[0])
 
-    def command(self, ranks: int) -> list[str]:
-        """Return the launcher's command for `ranks` ranks, to which a rank's command is appended."""
-        return [str(self.path), *self.launcher[1:], "-np", str(ranks)] if self.launcher else []
+    def commands(
+        self, rank: Sequence[str], ranks: int, places: Sequence[HostPlace], folder: Path
+    ) -> list[list[str]]:
+        """Return the commands of the processes to start: the launcher, or each rank.
+
+        Args:
+            rank: The command of a rank.
+            ranks: Number of ranks.
+            places: The testbed host of each rank; (): the ranks run on this machine, without a testbed.
+            folder: An empty folder for files by which the ranks find each other.
+        """
+        if not self.launcher:
+            each = [[*rank, "--meet", str(folder / "gloo"), str(at), str(ranks)] for at in range(ranks)]
+            return [[*place.prefix, *of] for place, of in zip(places, each, strict=False)] or each
+        launched = [str(self.path), *self.launcher[1:], "-np", str(ranks)]
+        if not places:
+            return [[*launched, *rank]]
+        agent = folder / "agent"
+        agent.write_text(_AGENT)
+        agent.chmod(0o755)
+        launched += ["--host", ",".join(f"{place.namespace}:1" for place in places)]
+        launched += ["--prefix", str(Path(launched[0]).parents[1]), "--prtemca", "plm_ssh_agent", str(agent)]
+        launched += ["--mca", "btl", "tcp,self"]
+        return [[str(agent), places[0].namespace, shlex.join([*launched, *rank])]]
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables for the launcher, or, without a launcher, for the ranks."""
@@ -123,19 +152,14 @@ class Baselines:
             names: The libraries.
             ranks: Number of ranks of each.
             words: Arguments of ``ina.bench.allreduce`` for a rank, without ``--library``.
-            folder: A folder for the file through which gloo's ranks find each other.
-            places: The testbed host of each gloo rank; (): the ranks run on this machine, without a testbed.
+            folder: An empty folder for files by which the ranks find each other.
+            places: The testbed host of each rank of gloo or Open MPI; (): the ranks run on this machine.
         """
         with contextlib.ExitStack() as stack:
             for name in names:
                 library = LIBRARIES[name]
                 rank = command_line.module("ina.bench.allreduce", *words, "--library", name)
-                each = [[*library.command(ranks), *rank]]
-                if not library.launcher:
-                    meet = ["--meet", str(folder / "gloo")]
-                    each = [[*rank, *meet, str(at), str(ranks)] for at in range(ranks)]
-                    each = [[*place.prefix, *of] for place, of in zip(places, each, strict=False)] or each
-                for command in each:
+                for command in library.commands(rank, ranks, places, folder):
                     output = stack.enter_context(TemporaryFile())
                     process = subprocess.Popen(
                         command,

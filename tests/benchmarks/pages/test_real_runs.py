@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.pages import load
 from bmv2_topos.harness.page import rows_of
+from ina.bench.baselines import LIBRARIES
 from tests.extras import needs
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
@@ -54,11 +55,13 @@ def test_a_page_of_real_runs_is_made_whole(name: str, tmp_path: Path) -> None:
 
 
 @needs("torch")
-def test_the_speed_of_training_and_of_sharded_collectives_is_measured(tmp_path: Path) -> None:
-    few = ("--quick", "--hosts", "2", "--rates", "1e9")
-    assert "int32 ÷ gloo" in run(tmp_path, "benchmarks.training.speed", *few)
-    found = json.loads(run(tmp_path, "benchmarks.training.speed", "--sharded", *few, "--json"))
-    (trained,) = found["training"]
+def test_the_speed_of_training_and_of_collectives_is_measured(tmp_path: Path) -> None:
+    few = ("benchmarks.training.speed", "--quick", "--hosts", "2", "--rates", "1e9")
+    assert "int32 ÷ gloo" in run(tmp_path, *few)
+    (trained,) = json.loads(run(tmp_path, *few, "--sharded", "--json"))["rows"]
     assert trained["paths"] == ["switch"]
     assert all(len(speeds) == 1 and speeds[0] > 0 for speeds in trained["samples_per_s"].values())
-    assert {row["operation"] for row in found["collectives"]} == {"reduce-scatter", "all-gather"}
+    libraries = ["gloo", *(["openmpi"] if LIBRARIES["openmpi"].missing("openmpi") is None else [])]
+    moved = json.loads(run(tmp_path, *few, "--collectives", "--json", "--libraries", *libraries))["rows"]
+    assert {row["operation"] for row in moved} == {"allreduce", "reduce-scatter", "all-gather", "broadcast"}
+    assert all(row[f"{library} ÷ ina"] > 0 for row in moved for library in libraries)
