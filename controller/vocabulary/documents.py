@@ -437,7 +437,7 @@ def dump_yaml(data: object, what: str) -> str:
     yaml = yaml_module(what)
 
     class Dumper(yaml.SafeDumper):  # type: ignore[name-defined,misc]
-        """Quotes texts that we, unlike PyYAML, would read as another type, such as 1e5."""
+        """Quotes texts such as 1e5, which PyYAML reads as texts, but `parse` as values of another type."""
 
     def write(dumper: Any, text: str) -> Any:
         style = None if _plain(text) == text else "'"

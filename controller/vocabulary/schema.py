@@ -258,7 +258,7 @@ JOB: Mapping[str, FileKey] = {
         "0",
         TESTBED,
     ),
-    "straggler": FileKey(_straggler, "a rank with another computing time", "none", TESTBED),
+    "straggler": FileKey(_straggler, "a rank with a computing time of its own", "none", TESTBED),
     "skew_s": FileKey(
         _SECONDS, "seconds that the slowest rank computes longer than other ranks", "0", ALLOCATION
     ),

@@ -239,5 +239,6 @@ def require_room(settings: FallbackSettings, job: FallbackJob, others: Mapping[i
     if settings.capacity // jobs < most:
         raise ConfigError(
             f"job {job.job}: capacity is {settings.capacity} packets for {jobs} job{'s' * (jobs > 1)}, "
-            f"must be at least {most} for each (as many as ranks, or switches that sum): {most * jobs}"
+            f"must be at least {most} for each, because one of the jobs has this number of ranks or of "
+            f"switches that sum; in all {most * jobs}"
         )

@@ -49,7 +49,10 @@ def why_no_move(
         ),
         (scatters and operation not in ("sum", "avg"), f"the switch has no {operation}"),
         (scatters and bool(unknown), f"the switch does not add {unknown} in a reduce-scatter"),
-        (not _fits(kind, outputs, given, calls.communicator.size), "the tensors' sizes do not fit"),
+        (
+            not _fits(kind, outputs, given, calls.communicator.size),
+            "types or sizes of input and output tensors do not match",
+        ),
     )
     return next((reason for holds, reason in reasons if holds), None)
 

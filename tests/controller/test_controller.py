@@ -213,7 +213,7 @@ def test_another_controller_that_keeps_the_switch_is_named(running: Running) -> 
     with (
         SwitchSession(running.target(), turn_timeout_s=SHORT_TURN_S) as controller,
         holder.turn(timeout_s=10),
-        pytest.raises(NotPrimary, match=r"another controller .*keeps the switch"),
+        pytest.raises(NotPrimary, match=r"another controller .*is the primary of the switch"),
     ):
         single.admit(controller, job(1))
     holder.close()

@@ -95,7 +95,7 @@ def test_a_tree_may_have_more_ranks_than_a_bitmap_has_bits() -> None:
         ({"fallback": 1}, "fallback is 1, must be true or false"),
         ({"atp": "yes", "fallback": True}, "atp is 'yes', must be true or false"),
         ({"bare": "yes"}, "bare is 'yes', must be true or false"),
-        ({"atp": True}, "atp is true: that needs a fallback server"),
+        ({"atp": True}, "atp is true, fallback is false: ATP needs a fallback server"),
         ({"epoch": 256}, r"epoch is 256, must be 0\.\.255"),
         (
             {"congestion": "cubic"},

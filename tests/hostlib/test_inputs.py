@@ -274,7 +274,10 @@ def test_float64_beyond_float32_is_named_for_what_it_is() -> None:
 
     with SocketSwitch(2) as switch:
         (other,), (holder,) = on_every_rank(switch, body)
-    limit = "beyond float32 (3.4e+38), as which float64 is summed, in the packet that starts at element 64"
+    limit = (
+        "beyond the range of float32 (3.4e+38), in which float64 is summed, "
+        "in the packet that starts at element 64"
+    )
     assert holder.startswith(f"job 7: 1e+300 (element 70), {limit}")
     assert other.startswith(f"job 7: NaN, infinity or a number {limit}")
 

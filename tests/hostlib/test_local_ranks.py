@@ -361,7 +361,7 @@ def test_a_rank_that_never_comes_is_given_up() -> None:
     with job(timeout_s=0.4, straggler_timeout_s=0.8) as configs:
         first, _, *others = each(configs, work)
     assert isinstance(first, hostlib.PeerTimeout)
-    assert "no word from rank 1, on this machine" in str(first)
+    assert "nothing received from rank 1, on this machine" in str(first)
     assert all(isinstance(other, hostlib.JobBroken) for other in others)
 
 

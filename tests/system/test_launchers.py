@@ -110,7 +110,7 @@ def test_a_first_rank_that_dies_before_the_job_is_admitted_ends_the_others_wait(
     began = time.monotonic()
     errors = one.communicate()[1]
     assert one.returncode == 1
-    assert "rank 0 has not come within 1 s" in errors
+    assert "rank 0 does not listen after 1 s" in errors
     assert time.monotonic() - began < MEETING_S
 
 

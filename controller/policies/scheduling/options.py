@@ -20,7 +20,10 @@ class PaperOptions(Options):
     quantum_s: float = option("length of a time slice, in s (las, 2d-las)", 360.0, 1.0, 1e6)
     noise: float = option("largest relative error of measured stage times (muri, weave)", 0.0, 0.0, 0.99)
     estimate_error: float = option(
-        "spread of the logarithm of errors in durations (sjf, srtf, srsf, muri-s, weave-s)", 0.0, 0.0, 5.0
+        "standard deviation of the logarithm of errors in durations (sjf, srtf, srsf, muri-s, weave-s)",
+        0.0,
+        0.0,
+        5.0,
     )
     restart_scale: float = option("factor on the cost of restarts", 1.0, 0.0, 1e6)
     members: int = option("maximum number of jobs in a group (muri)", len(RESOURCES), 1, len(RESOURCES))

@@ -64,7 +64,7 @@ def phases_of(job: Job, *, latency_s: float = 0.0, announced_bits: float = 0.0, 
     Args:
         job: The job.
         latency_s: Seconds from a tensor's last bit until its sum is everywhere.
-        announced_bits: Bits sent in addition with each tensor, at most as many as the tensor has.
+        announced_bits: Number of bits sent in addition to each tensor; at most the tensor's own number.
         most: Maximum number of tensors; layers are merged if there are more.
 
     >>> from controller.vocabulary import Job

@@ -77,7 +77,7 @@ class LucidOptions(Options):
     profile_s: float = option("longest profiling of a job, in s", 80.0, 1.0, 1e6)
     capacity: int = option("largest sum of sharing scores; 0: no sharing", 2, 0, 2)
     patience: float = option("largest ratio of a newcomer's remaining time to its partner's", 2.0, 0.01, 1e6)
-    unstable_at: float = option("coefficient of variation of GPU use that evicts a job", 0.5, 0.01, 1e6)
+    unstable_at: float = option("least coefficient of variation of GPU use that evicts a job", 0.5, 0.01, 1e6)
     period_s: float = option("interval at which lucid:online retrains its models, in s", 86_400.0, 60.0, 1e9)
     low: float = option(
         "lucid:online shares less if at most this many jobs arrive in ten minutes", 1.0, 0.0, 1e6
