@@ -301,7 +301,7 @@ def _check_range(name: str, value: int, low: int, high: int) -> None:
 def _build(cls: type[T], fields: Mapping[str, Any]) -> T:
     known = {each.name: each.default for each in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if unknown := sorted(fields.keys() - known):
-        raise ConfigError(f"unknown {', '.join(unknown)}; known are {', '.join(known)}")
+        raise ConfigError(f"unknown fields {', '.join(unknown)}; known are {', '.join(known)}")
     missing = [
         name for name, default in known.items() if default is dataclasses.MISSING and name not in fields
     ]

@@ -151,7 +151,7 @@ def _claim(stream: ArbitrationStream, address: str, deadline: float) -> bool:
             if answer.code is grpc.StatusCode.INVALID_ARGUMENT and time.monotonic() < deadline:
                 return False
             if answer.code is grpc.StatusCode.UNAVAILABLE:
-                raise Unreachable(f"the switch at {address} is gone: {answer.message}")
+                raise Unreachable(f"the connection to the switch at {address} ended: {answer.message}")
             raise SwitchError(f"the switch at {address} ended the stream: {answer.code}: {answer.message}")
         highest = answer.election_id.high << 64 | answer.election_id.low
         match answer.status.code:

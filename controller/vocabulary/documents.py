@@ -455,7 +455,7 @@ def _yaml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
     def value(node: Any, where: Where) -> Any:
         line = lines[where] = node.start_mark.line + 1
         if len(lines) > MAX_VALUES:
-            raise BadSpec(f"{path}:{line}: more than {MAX_VALUES} values, with those that aliases repeat")
+            raise BadSpec(f"{path}:{line}: more than {MAX_VALUES} values, counting repeats by aliases")
         if isinstance(node, yaml.SequenceNode):
             return [value(each, (*where, at)) for at, each in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode):

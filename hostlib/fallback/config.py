@@ -166,7 +166,7 @@ class FallbackJob:
             raise ConfigError(f"a job is {fields!r}, must be an object")
         known = ("job", "epoch", "tree", "window", "slots", "beside")
         if unknown := sorted(fields.keys() - set(known)):
-            raise ConfigError(f"unknown {', '.join(unknown)}; known are {', '.join(known)}")
+            raise ConfigError(f"unknown fields {', '.join(unknown)}; known are {', '.join(known)}")
         for name in ("job", "epoch", "tree"):
             if name not in fields:
                 raise ConfigError(f"{name} is missing")

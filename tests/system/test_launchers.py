@@ -182,7 +182,7 @@ def test_what_cannot_be_admitted_is_told_to_all_ranks() -> None:
     said = [process.communicate()[1] for process in ranks]
     assert [process.returncode for process in ranks] == [1, 1]
     assert "'ina admit' ended with status" in said[0]
-    assert "rank 1: rank 0 could not have the job admitted: 'ina admit' ended" in said[1]
+    assert "rank 1: rank 0 could not admit the job: 'ina admit' ended" in said[1]
 
 
 def test_ranks_of_a_machine_are_summed_there_first_if_asked_to() -> None:

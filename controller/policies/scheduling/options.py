@@ -32,7 +32,9 @@ class PaperOptions(Options):
     short: float = option(
         "0: weave minimises completion times, 1: slowdowns, mainly of short jobs", 0.8, 0.0, 1.0
     )
-    width: int = option("weave considers jobs that need this many times the cluster's GPUs", 8, 1, 100)
+    width: int = option(
+        "weave considers the first jobs of its queue, up to this multiple of the cluster's GPUs", 8, 1, 100
+    )
     seed: int = 0
 
     @property

@@ -247,8 +247,8 @@ def model_for(load: Load, beside: Sequence[Load]) -> Model:
     if sizes and max(sizes) < load.gpus and sum(sizes) <= load.gpus:
         return Model.DTSPM
     raise BadMeasurement(
-        f"no model for {load} beside {list(beside)}; want one job with at least as many GPUs, or smaller jobs"
-        " with at most as many GPUs together"
+        f"no model for {load} beside {list(beside)}; want beside it one job of the same or a larger size, or"
+        " smaller jobs that together have at most its number of GPUs"
     )
 
 
