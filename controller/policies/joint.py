@@ -15,11 +15,10 @@ job avoids the links and slots that other jobs use.
 
 At every decision, jobs choose in the order of the policy `on-time` (urgent deadlines first, then shortest
 remaining service). Each job gets the place of highest worth, with which most GPUs of the cluster compute. The
-candidates are
-the job's present place, servers that no continuing job uses, and servers of jobs later in the order. So a job
-with an urgent deadline gets fast links and free slots, jobs that fit on one server get servers with slow
-links, and a job on a bad place moves when a better place is free. No GPUs are reserved, and no slots are
-granted: the next jobs in the order may use all GPUs that are still free.
+candidates are the job's present place, servers that no continuing job uses, and servers of jobs later in the
+order. So a job with an urgent deadline gets fast links and free slots, jobs that fit on one server get
+servers with slow links, and a job on a bad place moves when a better place is free. No GPUs are reserved, and
+no slots are granted: the next jobs in the order may use all GPUs that are still free.
 
 A job's urgency is computed from the best rate that the job could have alone in this cluster. So its deadline
 is urgent earlier if no switch sums or links are slow, and a deadline that cannot be met takes no GPUs from

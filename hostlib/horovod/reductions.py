@@ -393,7 +393,7 @@ def travel(
         tensors: The tensors.
         compression: The compressor.
         forth: Function that carries out the collective on compressed tensors.
-        back: Function that computes their gradients from the results' gradients.
+        back: Function that computes the compressed tensors' gradients from the results' gradients.
     """
     compressed = [compression.compress(tensor) for tensor in tensors]
     reduced = Differentiable.apply(forth, back, *(tensor for tensor, _ in compressed))

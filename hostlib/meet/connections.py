@@ -252,8 +252,8 @@ class FirstRank(Door):
         rank, size = said.get("rank"), said.get("size")
         if size != self._size:
             raise RendezvousError(
-                f"it is of a launch of {size} ranks, this one has {self._size} and the same identifiers "
-                f"({_shown(self._place)}): start one after the other"
+                f"it is in a launch of {size} ranks, this launch has {self._size} ranks and the same "
+                f"identifiers ({_shown(self._place)}): start one after the other"
             )
         if type(rank) is not int or rank in self.connections or rank not in self._others:
             raise RendezvousError(f"rank {rank} has connected already, or is not expected here")

@@ -135,7 +135,7 @@ def test_a_line_recorded_from_another_connection_takes_no_ranks_place(place: Pla
         ({"secret": "another"}, "its INA_TOKEN differs"),
         (
             {"size": 4},
-            r"it is of a launch of 4 ranks, this one has 3 and the same identifiers \(.*x/socket\)",
+            r"it is in a launch of 4 ranks, this launch has 3 ranks and the same identifiers \(.*x/socket\)",
         ),
         ({"rank": 0}, "rank 0 has connected already, or is not expected here"),
         ({"rank": 3}, "rank 3 has connected already, or is not expected here"),

@@ -137,7 +137,8 @@ def test_two_launches_of_other_sizes_with_the_same_identifiers_are_told_so() -> 
     for process in ranks:
         ended(process, by=signal.SIGKILL)
     assert (
-        "refused by rank 0: it is of a launch of 3 ranks, this one has 2 and the same identifiers" in errors
+        "refused by rank 0: it is in a launch of 3 ranks, this launch has 2 ranks and the same identifiers"
+        in errors
     )
 
 

@@ -281,7 +281,7 @@ class _MeanField:
     def _out(self, own: Floats, part: Floats, times: Floats, rates: Floats) -> Floats:
         """Return the flow that leaves each node, as a multiple of the rate of the node's job.
 
-        `times` · `rates` is the mean rate of each node's job.
+        The mean rate of each node's job is its element of `times` multiplied by its element of `rates`.
         """
         flows = self.flows
         spends = np.where(self.summing, own * flows.held, 0.0)
