@@ -26,7 +26,7 @@ from controller.vocabulary import Mode, Region
 
 
 COLUMNS = 32
-"""Cells of one job's row in the counter of outcomes."""
+"""Number of cells of a job's row in the counter of outcomes."""
 
 OUTCOMES = {
     "aggregated": 0,

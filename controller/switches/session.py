@@ -540,7 +540,7 @@ class SwitchSession:
         return range(1, _counter_rows(self.program))
 
     def _settled(self, admission: Admission) -> int:
-        """Read how many packets of a job's counter row have shown that a move is over, modulo 2**32."""
+        """Read from a job's counter row how many packets have shown that a move is over, modulo 2**32."""
         (packets,) = self._target.read_counter(names.SETTLED, [admission.counter_row])
         return packets & _SETTLED_MASK
 

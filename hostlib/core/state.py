@@ -174,7 +174,7 @@ STEPS: Final = (
     ChainStep("absorb", "overtaken", Chain.FLIGHT, sets=Chain.QUEUED),
     ChainStep(
         "absorb",
-        "overtaken by later results, with a fallback server",
+        "overtaken by later results; the job has a fallback server",
         Chain.FLIGHT,
         Chain.QUEUED | Chain.ASKED,
         _ASK,
@@ -182,7 +182,11 @@ STEPS: Final = (
     ChainStep("time_out", "a probe is due", Chain.FLIGHT, Chain.QUEUED, _ASK | Chain.PROBE),
     ChainStep("time_out", "overdue", Chain.FLIGHT, Chain.QUEUED, _ASK),
     ChainStep(
-        "time_out", "a status was requested, with a fallback server", Chain.ASKED, Chain.QUEUED, Chain.QUEUED
+        "time_out",
+        "a status was requested; the job has a fallback server",
+        Chain.ASKED,
+        Chain.QUEUED,
+        Chain.QUEUED,
     ),
     ChainStep(
         "time_out",
@@ -193,7 +197,7 @@ STEPS: Final = (
     ),
     ChainStep(
         "time_out",
-        "no status arrived, with a fallback server",
+        "no status arrived; the job has a fallback server",
         Chain.ASKED,
         Chain.QUEUED | Chain.COUNTED,
         _OVER,

@@ -40,8 +40,8 @@ def generate(
     """
     if jobs < 0 or not 0 <= deadlines <= 1 or not slack > 1 or gap_s < 0 or not models:
         raise BadSpec(
-            f"{jobs} jobs, {deadlines} with deadlines at slack {slack}, gap {gap_s} s: want a model, and 0 or"
-            " more jobs, 0 to 1 with deadlines, a slack above 1, a gap of 0 or more"
+            f"{jobs} jobs, {deadlines} with deadlines at slack {slack}, gap {gap_s} s: want at least one"
+            " model, 0 or more jobs, 0 to 1 with deadlines, a slack above 1, a gap of 0 or more"
         )
     rng = random.Random(seed)
     sizes = [(count, share) for count, share in WORKERS if count <= topology.gpus] or [(1, 1.0)]

@@ -103,7 +103,7 @@ class LucidOptions(Options):
         if self.burst_s > self.profile_s:
             raise BadSpec(f"burst_s is {self.burst_s}; want at most profile_s, {self.profile_s} s")
         if self.very_low > self.low:
-            raise BadSpec(f"thresholds {self.very_low} and {self.low}; want 0 <= very low <= low")
+            raise BadSpec(f"very_low is {self.very_low} and low is {self.low}; want very_low <= low")
 
     def time_s(self, queue: int) -> float:
         """Return the seconds for which to profile a job while `queue` jobs wait (time-aware scaling)."""

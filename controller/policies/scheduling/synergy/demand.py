@@ -187,7 +187,7 @@ class Servers:
 
     @cached_property
     def gpus(self) -> int:
-        """GPUs in all."""
+        """Total number of GPUs."""
         return sum(shape.gpus for shape in self.shapes)
 
     @cached_property
