@@ -1,4 +1,4 @@
-"""Topologies of p4lang/tutorials (``topology.json``), converted to topologies of our testbeds.
+"""Topologies of p4lang/tutorials (``topology.json``), converted to topologies of this project's testbeds.
 
 ``hosts`` have ``ip`` (with its prefix), ``mac`` and ``commands``; ``switches`` have ``runtime_json``,
 ``cli_input``, ``program`` (p4c's output, in a folder beside the program) and ``cpu_port``; ``links`` are

@@ -463,7 +463,9 @@ class Communicator(MovingCalls):
                 if handle.collective.options.arrived:
                     handle.collective.options.arrived()
             except Exception as error:
-                reason = f"{handle.collective.description} has not come from its device: {error!r}"
+                reason = (
+                    f"{handle.collective.description}: its array was not copied from the device: {error!r}"
+                )
                 self._engine.abort(reason, JobFault)
 
     def _carry_out_slice(self, handle: Handle[Any], first: int, count: int, *, is_last: bool) -> None:
@@ -520,7 +522,7 @@ def _why_no_shards(config: JobConfig | None) -> str | None:
     if config is None:
         return None
     if config.hosts:
-        return "the ranks of a machine are summed there first"
+        return "each machine first sums the arrays of its ranks"
     return None if config.bare else "its switch program takes no contributions without lanes"
 
 

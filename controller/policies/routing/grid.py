@@ -57,7 +57,7 @@ MOST = 200_000
 """Maximum number of variables of a linear program. With more, a solver takes hours or fills the memory."""
 
 FREE = 1e4
-"""Capacity of an unlimited link in the linear program, in units of the fastest one that has a limit."""
+"""Capacity of an unlimited link in the linear program, in units of the fastest link that has a limit."""
 
 PASSES = 3
 """Number of times that each job gets new random trees, compared while other jobs keep theirs."""

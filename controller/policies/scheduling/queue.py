@@ -18,7 +18,7 @@ from typing import Any
 from controller.policies.scheduling.policy import Decision, JobState, View
 
 Rank = Any
-"""Anything that sorts: a number or a tuple."""
+"""Any value by which jobs can be sorted: a number or a tuple."""
 
 Entry = tuple[Rank, int, JobState]
 """Rank, the job's order of arrival (which breaks ties), and the job."""

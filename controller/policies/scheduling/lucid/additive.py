@@ -162,7 +162,7 @@ def _matrix(features: Sequence[str], samples: Sequence[Sequence[Value]], categor
 
 
 def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = ()) -> None:
-    """Draw the shape functions of these features, one below the other; by default, of all with a shape.
+    """Draw the shape functions of `features`, one below the other; by default, of all that have one.
 
     Raises PlotsMissing without matplotlib, BadSample for a feature without a shape function.
     """

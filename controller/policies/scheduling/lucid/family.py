@@ -137,7 +137,7 @@ def _measurements(
         usages = make_usages(20, seed=seed)
         return usages, make_pairs(usages, seed=seed)
     if profiles is None or pairs is None:
-        raise BadSpec("profiles and pairs need each other: give both or neither")
+        raise BadSpec("--profiles and --pairs need each other: give both or neither")
     with raising_bad_trace(profiles):
         usages = read_usages(profiles)
     with raising_bad_trace(pairs):

@@ -31,7 +31,7 @@ def features(counts: Sequence[float], when: datetime, *, interval_s: int) -> tup
     """Return the features of the interval that begins at `when`, from the counts of earlier intervals.
 
     A soft sum weights recent intervals more: the weight halves with each quarter of the window. A feature is
-    None if it needs counts from before the first one.
+    None if it needs a count from before the first count.
     """
     per_hour = 3600 // interval_s
     found: list[Value] = [float(when.weekday()), float(when.hour), float(when.minute)]

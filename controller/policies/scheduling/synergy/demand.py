@@ -102,9 +102,9 @@ class Sensitivity:
         return cls(tuple(map(float, cpus)), tuple(map(float, memory_gb)), tuple(rows))
 
     def at(self, cpus: float, memory_gb: float) -> float:
-        """Return the throughput with these shares per GPU: that of the largest grid point within the shares.
+        """Return the throughput with these shares per GPU, by the largest grid point within the shares.
 
-        Returns 0 if no grid point is within the shares, because the throughput is unknown then.
+        Return 0 if no grid point is within the shares, because the throughput is unknown then.
 
         >>> Sensitivity.build([1, 2], [10, 20], [[1, 2], [3, 4]]).at(1.9, 25)
         2.0
@@ -157,7 +157,7 @@ class ServerShape:
         return self.memory_gb / self.gpus
 
     def most(self, gpus: int) -> tuple[float, float]:
-        """Return the most CPUs and GB per GPU that a job of `gpus` GPUs can have on the fewest servers."""
+        """Return the maximum CPUs and GB of memory per GPU for a job of `gpus` GPUs on the fewest servers."""
         servers = -(-gpus // self.gpus)
         together = -(-gpus // servers)
         return self.cpus / together, self.memory_gb / together
@@ -187,7 +187,7 @@ class Servers:
 
     @cached_property
     def gpus(self) -> int:
-        """GPUs in all."""
+        """Total number of GPUs."""
         return sum(shape.gpus for shape in self.shapes)
 
     @cached_property
@@ -220,7 +220,7 @@ class Servers:
         )
 
     def most(self, gpus: int) -> tuple[float, float]:
-        """Return the most CPUs and GB per GPU that a job of `gpus` GPUs can have on the fewest servers.
+        """Return the maximum CPUs and GB of memory per GPU for a job of `gpus` GPUs on the fewest servers.
 
         The servers with most GPUs are used, and filled as evenly as they allow. Raises BadDemand for more
         GPUs than the servers have.
