@@ -153,9 +153,9 @@ def with_seeds(scenarios: Iterable[Run], count: int) -> list[Run]:
     scenarios = list(scenarios)
     seeds = sorted({number(scenario.labels, "seed") for scenario in scenarios if "seed" in scenario.labels})
     if not seeds:
-        raise ValueError(f"{count} seeds are wanted, and no run of the page has a seed")
+        raise ValueError(f"{count} seeds cannot be run: no run of the experiment has a seed")
     if not 1 <= count <= len(seeds):
-        raise ValueError(f"{count} seeds, must be 1 to {len(seeds)}, as many as the page has")
+        raise ValueError(f"{count} seeds cannot be run; want 1 to {len(seeds)}, the seeds of the experiment")
     return [scenario for scenario in scenarios if number(scenario.labels, "seed") in seeds[:count]]
 
 

@@ -55,8 +55,9 @@ class ProcessDied(Exception):
         first, last = beds[0]
         ranges = ", ".join(f"{first}..{last}" for first, last in beds)
         super().__init__(
-            f"a process died while schedules of these seeds were running: {ranges}; to find which one, "
-            f"run each range: ina soak --processes 1 --seed {first} --schedules {last - first + 1}, and so on"
+            f"a process died while schedules of these seeds were running: {ranges}; to find the seed, run"
+            f" each range by itself: ina soak --processes 1 --seed {first} --schedules {last - first + 1} runs"
+            " the first range"
         )
 
 

@@ -184,9 +184,9 @@ class RecoveryClock:
         passed_ns = self._network.now - timed.began
         each = passed_ns / self._round_trip_ns / timed.packets
         raise TooSlow(
-            f"job {self._plan.number} lacked {timed.packets} packets of collective {timed.collective} when"
-            f" {since}, {passed_ns / 1000:.0f} µs or {each:.1f} round trips per packet ago;"
-            f" it still lacks PSNs {', '.join(shown)}{more}"
+            f"job {self._plan.number} recovers too slowly: it lacked {timed.packets} packets of collective"
+            f" {timed.collective} when {since}; {passed_ns / 1000:.0f} µs ({each:.1f} round trips per packet)"
+            f" later it still lacks PSNs {', '.join(shown)}{more}"
         )
 
     @property

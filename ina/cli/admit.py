@@ -83,9 +83,9 @@ class AdmitSettings:
         Declared(
             metavar="NAME,…",
             rich_help_panel=MACHINES,
-            help="With --cluster or --controller: give the name of a machine in the cluster, or names and "
-            "addresses by which to find it there. Repeat for each machine, in the order of their lowest "
-            "ranks. Default with --controller: this machine.",
+            help="With --cluster or --controller: give a machine of the job, by its name in the cluster, or "
+            "by names and addresses of which the cluster has one. Repeat for each machine, in the order of "
+            "their lowest ranks. Default with --controller: this machine.",
         ),
     ] = None
     host: Annotated[

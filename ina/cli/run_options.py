@@ -81,7 +81,7 @@ class MemoryOptions:
             max=255,
             metavar="PRIORITY",
             rich_help_panel=MEMORY,
-            help="Give all packets this priority; higher is more urgent. Default: measured, for each tensor.",
+            help="Give all packets this priority; higher is more urgent. Default: measured for each tensor.",
         ),
     ] = None
     congestion: options.Congestion = None

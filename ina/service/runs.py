@@ -191,5 +191,5 @@ class Runs:
         now_s = self._ledger.now_s
         self._lost[name] = self._lost.get(name, 0) + 1
         if self._lost[name] > LOST_RUNS:
-            return Ended(now_s, name, f"{LOST_RUNS + 1} times: {why}")
+            return Ended(now_s, name, f"{LOST_RUNS + 1} times interrupted: {why}")
         return Interrupted(now_s, name, why)

@@ -67,7 +67,7 @@ def test_a_run_whose_worker_address_is_taken_says_so(attached: Attached) -> None
     with socket.socket(type=socket.SOCK_DGRAM) as other:
         other.bind((host, int(base) + PORTS[1]))
         said = refused("run", "-np", 2, *LANES, *attached.options, *worker("sums.py"), status=1)
-    assert f"cannot take UDP {host}:{int(base) + PORTS[1]} for the host at port {PORTS[1]}" in said
+    assert f"cannot bind UDP {host}:{int(base) + PORTS[1]} for the host at switch port {PORTS[1]}" in said
     assert "--worker-base" in said
 
 

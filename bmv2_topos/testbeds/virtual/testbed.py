@@ -181,7 +181,9 @@ class VirtualTestbed:
                     now_us = max(fabric.now_us + settings.coalesce_us, self._next_us())
                     if now_us > limit_us:
                         waiting = describe_waiting(self._left)
-                        raise Stalled(f"after {settings.limit_s:g} s of virtual time: {waiting}")
+                        raise Stalled(
+                            f"jobs have not ended after {settings.limit_s:g} s of virtual time: {waiting}"
+                        )
                     ticks += 1
                     self._sampler.sample(now_us * 1000, self._generations)
                     fabric.advance(now_us)

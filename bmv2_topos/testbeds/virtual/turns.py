@@ -120,7 +120,7 @@ class HostTurns:
         """Copy state from C to the Python objects: the counters of sinks, and the due times of workers."""
         for number in np.flatnonzero(self._seats["arrived"]):
             flow = self._seated[number]
-            assert isinstance(flow, RunningFlow), "C counts packets only for sinks"
+            assert isinstance(flow, RunningFlow), "the C code counts packets only for sinks of flows"
             flow.count(int(self._seats["arrived"][number]))
         self._seats["arrived"] = 0
         for number in np.flatnonzero(self._seats["core"]):

@@ -228,9 +228,9 @@ class RankAgreement:
         first = self._answers.setdefault((number, digest), limits)
         if first != limits:
             raise BadLimits(
-                f"two ranks with the same reports until round {number} got {first.in_flight} and"
-                f" {limits.in_flight} packets in flight, {first.claims} and {limits.claims} claims; limits"
-                " must depend on rounds alone"
+                f"two ranks with equal reports of all rounds up to {number} got different limits:"
+                f" {first.in_flight} and {limits.in_flight} packets in flight, {first.claims} and"
+                f" {limits.claims} claims; limits must depend on the rounds' reports alone"
             )
 
 

@@ -39,7 +39,7 @@ class AllocSettings(common.Deciding):
     reading: common.Reading = "measured"
     now: Annotated[
         float,
-        Declared(metavar="SECONDS", help="Divide the slots for this time, on the clock of the deadlines."),
+        Declared(metavar="SECONDS", help="Divide the slots as at this time, counted as the jobs' deadlines."),
     ] = 0.0
     margin: common.Margin = 0.05
 
