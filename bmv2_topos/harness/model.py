@@ -127,7 +127,8 @@ class Experiment:
     """Base name of the files to write; "": the name of the experiment's own file or module."""
     title: str
     question: str = ""
-    """The question, and findings of earlier work. All texts of an experiment are Markdown."""
+    """The question that the experiment answers, and the findings of earlier work. All texts of an experiment
+    are Markdown."""
     about: str = ""
     """Description of the runs and of the columns."""
     scenarios: Callable[[bool], Iterable[Run]]

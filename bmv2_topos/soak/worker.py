@@ -96,7 +96,7 @@ class WorkerStation:
         self._life += 1
 
     def note(self) -> None:
-        """Add the core's counters to the schedule's counters."""
+        """Add the counters of the worker's window to the counters of the schedule."""
         if self.window is not None:
             for counter in Count:
                 if value := self.window.count(counter):

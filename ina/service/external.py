@@ -226,7 +226,7 @@ class Holders:
         ledger.woken.set()
 
     def run_of(self, name: str) -> int | None:
-        """Return the number of the run in which a job is held; None: the job is not held."""
+        """Return the number of the held run (`HeldRun`) that has a job; None: no held run has the job."""
         held = self._ledger.holds.items()
         return next((number for number, hold in held if name in hold.run.jobs), None)
 

@@ -137,7 +137,8 @@ class VirtualFleet(Fleet):
     def rewrite(self, switch: str, admission: Admission) -> None:
         """Replace a job's row in the job table of a switch at once, and abort a move of the job there.
 
-        A real controller does not do so while the job runs: packets in flight meet the new row.
+        A real controller does not do so while the job runs, because the switch would process packets in
+        flight by the new row.
         """
         if moving := self._moving.pop((switch, admission.job), None):
             self.targets[switch].write("DELETE", [change_row(moving)])

@@ -29,7 +29,8 @@ HOST_PORT: Final = 0
 """A host's only port."""
 
 Trace = Callable[[int, str, str, bytes, str], None]
-"""Function to call with every packet sent: time, sender, receiver, the packet's bytes, its fate."""
+"""Function to call with every packet sent. Its arguments are the time, the sender, the receiver, the packet's
+bytes, and a word for what the link does to the packet, such as "lost"."""
 
 
 class EventQueue(Generic[T]):

@@ -56,7 +56,7 @@ class Stalled(TestbedError):
 class Cores:
     """Functions that make the hosts' protocol cores; tests pass models of the cores, or faulty cores.
 
-    Both may raise `hostlib.errors.NativeMissing`.
+    Both functions may raise `hostlib.errors.NativeMissing`.
     """
 
     kernel: Callable[[], Kernel] = NativeKernel

@@ -86,7 +86,7 @@ class HostTurns:
     """The seats of all stations, and their turns (see the module). Times are nanoseconds."""
 
     def __init__(self, fabric: Fabric, interfaces: Interfaces, *, quick: bool) -> None:
-        """Make an object without seats; with `quick`, C takes the turns that need no Python."""
+        """Make an object without seats. With `quick`, C code takes the turns that need no Python."""
         self._fabric = fabric
         self._interfaces = interfaces
         self._quick = _Quick(fabric.cabling) if quick else None
@@ -204,7 +204,7 @@ class HostTurns:
 
 
 class _ByEnd:
-    """The seats at each end of the cabling."""
+    """The numbers of the seats at each host, by the number of the host's end of the cabling."""
 
     def __init__(self, ends: NDArray[np.uint32], count: int) -> None:
         """Group seats by end; `ends` are the ends of the seats, `count` is the number of ends."""
@@ -215,7 +215,7 @@ class _ByEnd:
         self.first[1:] = np.cumsum(np.bincount(ends, minlength=count))
 
     def seats(self, end: int) -> NDArray[np.uint32]:
-        """Return the seats at an end of the cabling."""
+        """Return the numbers of the seats at the host that is at an end of the cabling."""
         return self.order[self.first[end] : self.first[end + 1]]
 
 

@@ -136,15 +136,15 @@ class Training:
 _SHIFTS = 997  # a prime: number of tensors after which values repeat
 _LARGEST = 15.0
 _ROUNDED, _TO = 1.5, 2.0
-"""Values for encodings that cannot hold 1 exactly: all are 1.5, and every packet rounds them to 2. A packet
-whose largest value is from 1 to 2 has the unit 2 in such an encoding."""
+"""Magnitude of all values for encodings that cannot hold 1 exactly, and the magnitude to which these
+encodings round it. In such an encoding, a packet whose largest magnitude is from 1 to 2 has the unit 2."""
 
 
 def largest_exact(workers: int, numbers: Encoding) -> int:
     """Return the largest n for which the encoding holds all whole numbers up to n exactly; 0: none.
 
-    That needs a unit of at most 1 in each block: n must fit the value's bits, less the sign and the bits
-    reserved for the sum.
+    All whole numbers up to n are exact if the unit of each block is at most 1. So n must fit the bits of a
+    value without the sign bit and without the bits that are reserved for the sum of all ranks.
     """
     bits = 32 // encodings.per_lane(numbers) - 1 - (workers - 1).bit_length()
     return int(min(_LARGEST, 2 ** max(bits, 0) - 1))

@@ -370,7 +370,7 @@ async def audit(service: Serving, person: Operator) -> Response:
 
 @_v1.get("/quotas", response_model=views.QuotasView)
 async def quotas(service: Serving, person: Asker) -> Response:
-    """List the quotas, reservations and usage of all tenants. Submitters get their own tenant's only."""
+    """List the quotas, reservations and usage of all tenants; for a submitter, of the own tenant only."""
     states = [each for each in service.quotas() if person.owns(each.quota.tenant)]
     return Json({"quotas": [views.of_quota(each) for each in states]})
 
