@@ -97,8 +97,8 @@ class Call:
     call: Callable[[], Any]
     """Function to call; the experiment's `measure` gets its result."""
     elements: int = 0
-    """Number of elements that all workers send, packet by packet; 0 for a call that simulates no packets and
-    takes less than a second."""
+    """Number of tensor elements that all workers send, if the call simulates packets; 0 for a call that
+    simulates no packets and takes less than a second."""
     real: bool = False
     """True if the result depends on the machine, and differs between calls."""
 

@@ -1,4 +1,4 @@
-"""A study: a function, the parameters to sweep and the quantities to measure; the harness does the rest.
+"""A study: a function, the parameters to sweep and the quantities to measure, for the harness to run.
 
 Most files for ``ina experiment`` hold a study. Every combination of parameters is run with every seed, and
 again in each ablation, a variant that changes some parameters of all runs. The page has a table of medians

@@ -188,7 +188,7 @@ class WorkerStation:
         """Check the error that the caller of a real worker would get, and stop the worker.
 
         Raises:
-            WrongError: there is no reason for the error, or it does not name the right job, PSNs and ranks.
+            WrongError: there is no reason for `error`, or it names a wrong job, wrong PSNs or wrong ranks.
         """
         defector, window = self._defector, self.window
         assert window is not None, "only a running worker gives up"

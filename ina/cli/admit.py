@@ -103,7 +103,7 @@ class AdmitSettings:
         Declared(
             metavar="IP",
             rich_help_panel=MACHINES,
-            help="With --host: set the IP address at which these machines reach the switch.",
+            help="With --host: set the IP address at which the machines of --host reach the switch.",
         ),
     ] = SWITCH_IP
     given: Annotated[

@@ -128,7 +128,7 @@ class Runs:
             elif stopping:
                 continue
             elif status.blame not in (None, name):
-                events.append(Interrupted(now_s, name, f"its group broke: {status.broke or failure}"))
+                events.append(Interrupted(now_s, name, f"its group failed: {status.broke or failure}"))
             elif (event := self._failed(number, name, failure, status.lost)) is not None:
                 events.append(event)
             else:

@@ -91,4 +91,4 @@ def test_more_workers_than_the_switch_has_ports_are_refused_before_they_start(at
     assert "12 workers need 12 ports of the switch, and only 6 are free" in said
     said = refused("run", "-np", 1, *LANES, *attached.options, "--ports", "7-8", *worker("sums.py"))
     assert "--ports 7-8: the switch at" in said
-    assert "has ports 1, 2, 3, 4, 5, 6, and none of these" in said
+    assert "has ports 1, 2, 3, 4, 5, 6, but no given port" in said

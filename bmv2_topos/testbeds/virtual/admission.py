@@ -42,7 +42,8 @@ class SlotRequest:
     """Slots of a job that shares slots; None: all slots."""
     max_age_us: int = 100_000
     ports: Ports | None = None
-    """UDP ports of the job's stations; None: `INA_UDP_PORT` for all, each at a host of its own."""
+    """UDP ports of the job's workers and fallback server. None: each is on a host of its own, at
+    `INA_UDP_PORT`."""
 
 
 class VirtualFleet(Fleet):

@@ -177,7 +177,7 @@ def branches(
     region: Region | None = None,
     ports: Ports | None = None,
 ) -> Branch:
-    """Return the switches that a job needs, from the root down, with its workers as members.
+    """Return the root of the tree of switches that a job needs, with the workers and switches below each.
 
     Args:
         topology: The network.

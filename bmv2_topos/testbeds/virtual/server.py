@@ -1,4 +1,4 @@
-"""A fallback server on its host: the real core, without a process of its own."""
+"""A fallback server in virtual time, on its host: the real protocol core, without a process of its own."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Training:
         return self.done >= self.iterations
 
     def advance(self, now: int) -> None:
-        """Compute up to `now`."""
+        """Advance the simulated computing to the time `now`."""
         while self.due <= now:
             at = self.due
             self.due = NEVER

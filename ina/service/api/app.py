@@ -204,7 +204,8 @@ async def jobs(
 async def job(name: str, service: Serving, person: Asker, tenant: Tenants = None) -> Response:
     """Return a job, even if it is over and no longer listed.
 
-    Here and below, `name` is the job's id, number or name; a name means the newest job of that name.
+    In each request about a job, `name` is the job's id, number or name; a name means the newest job of that
+    name.
     """
     try:
         return Json(views.of_job(own(service, person, name, tenant), service.now_s))
