@@ -51,7 +51,7 @@ class Simulation:
     cluster: Topology | str | None = None
     """The network, or the name of a topology of the catalog, to use instead of `tree`."""
     transit: tuple[str, ...] = ()
-    """Switches that do not aggregate."""
+    """Names of the switches that do not aggregate."""
     placement: str | None = None
     routing: str | None = None
     memory: str | None = None

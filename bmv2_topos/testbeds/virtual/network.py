@@ -200,7 +200,7 @@ class PortedSwitch(Protocol):
 
 
 class SwitchNode:
-    """A switch in the network; its clock is `ahead_us` ahead of the network's."""
+    """A switch in the network; its clock is `ahead_us` microseconds ahead of the network's clock."""
 
     def __init__(self, network: Network, name: str, device: PortedSwitch, *, ahead_us: int = 0) -> None:
         self._network = network

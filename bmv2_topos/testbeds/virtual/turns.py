@@ -170,7 +170,11 @@ class HostTurns:
         return had
 
     def _may_be_quick(self, host: str, numbers: Sequence[int]) -> bool:
-        """Return whether C may take turns at a host: one worker at most, no server, no additional loss."""
+        """Return whether C code may take the turns of the seats `numbers`, which are the seats at a host.
+
+        It may if there is at most one worker, no fallback server and no additional loss, and if no received
+        frames wait at the host.
+        """
         seated = [self._seated[number] for number in numbers]
         workers = sum(isinstance(each, TrainingWorker) for each in seated)
         others = workers < sum(not isinstance(each, RunningFlow) for each in seated)

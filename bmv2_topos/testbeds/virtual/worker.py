@@ -285,7 +285,7 @@ class TrainingWorker:
         priority: int | Prioritize,
         now: int,
     ) -> None:
-        """Start the worker; `priority` is the priority of all its sums, or a function that computes each."""
+        """Start the worker. `priority` is the priority of all its sums, or computes the priority of a sum."""
         self.on_sum: Callable[[Sum], None] | None = None
         """Function to call with every finished sum; None: no function."""
         self._begun = now
