@@ -319,7 +319,7 @@ class SwitchOptions:
         return address
 
     def attachment(self, tls: options.TlsOptions, *, cluster: bool) -> Attachment | None:
-        """Return the running switch that --switch names; None if switches are started.
+        """Return the running switch that --switch names; None if this command starts the switches.
 
         Args:
             tls: The TLS options.

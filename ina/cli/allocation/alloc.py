@@ -39,7 +39,10 @@ class AllocSettings(common.Deciding):
     reading: common.Reading = "measured"
     now: Annotated[
         float,
-        Declared(metavar="SECONDS", help="Divide the slots as at this time, counted as the jobs' deadlines."),
+        Declared(
+            metavar="SECONDS",
+            help="Set the time at which slots are divided, on the clock of the jobs' deadlines.",
+        ),
     ] = 0.0
     margin: common.Margin = 0.05
 
