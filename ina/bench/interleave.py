@@ -39,7 +39,7 @@ class JobKind:
     hidden: int
 
     def command(self, data: Path, iterations: int, cores: str) -> list[str]:
-        """Return the command that starts a worker of such a job."""
+        """Return the command that starts a worker of a job of this kind."""
         options = {
             "data": data,
             "iterations": iterations,

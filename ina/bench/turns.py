@@ -25,7 +25,7 @@ _LOOK_S = 0.1
 
 @dataclass(slots=True)
 class ContenderTimes:
-    """Measurements of a contender, in seconds; each list has one entry for each iteration."""
+    """Measurements of a contender, such as a library, in seconds. Each list has one entry per iteration."""
 
     times_s: list[float] = field(default_factory=list)
     """Elapsed time of the slowest rank."""

@@ -81,7 +81,7 @@ class MemoryOptions:
             max=255,
             metavar="PRIORITY",
             rich_help_panel=MEMORY,
-            help="Give all packets this priority; higher is more urgent. Default: measured, for each tensor.",
+            help="Give all packets this priority; higher is more urgent. Default: measured for each tensor.",
         ),
     ] = None
     congestion: options.Congestion = None
@@ -319,7 +319,7 @@ class SwitchOptions:
         return address
 
     def attachment(self, tls: options.TlsOptions, *, cluster: bool) -> Attachment | None:
-        """Return the running switch that --switch names; None if switches are started.
+        """Return the running switch that --switch names; None if this command starts the switches.
 
         Args:
             tls: The TLS options.
@@ -337,10 +337,14 @@ class SwitchOptions:
                     )
             return None
         if self.p4runtime is not None:
-            raise Failure("--p4runtime is for a switch that is started: leave --switch out", exit_code=USAGE)
+            raise Failure(
+                "--p4runtime is for a switch that this command starts: leave --switch out", exit_code=USAGE
+            )
         if self.port_kind is not PortKind.AUTO:
             raise Failure(
-                "--port-kind is for a switch that is started: give its ports to 'ina switch'", exit_code=USAGE
+                "--port-kind is for a switch that this command starts: give the ports of a running switch to"
+                " 'ina switch'",
+                exit_code=USAGE,
             )
         if self.tree:
             raise Failure("--tree starts switches of its own: leave --switch out", exit_code=USAGE)
@@ -392,7 +396,10 @@ class FabricOptions:
             port_kind=self.switches.port_kind.value,
         )
         if fabric.attached and captures:
-            raise Failure("--pcap is for switches that are started: give it to 'ina switch'", exit_code=USAGE)
+            raise Failure(
+                "--pcap is for switches that this command starts: give --pcap to 'ina switch'",
+                exit_code=USAGE,
+            )
         if fabric.attached and impairments:
             raise Failure(LINK_FAULTS, exit_code=USAGE)
         return fabric

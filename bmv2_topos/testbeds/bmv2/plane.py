@@ -27,7 +27,7 @@ from softswitch.engine.meters import MeterRates
 from softswitch.engine.pipeline import PipelineError
 
 Members = Sequence[tuple[int, int]]
-"""Copies to make, as (port, replication id)."""
+"""Members of a multicast group or clone session: the port and the replication id of each copy."""
 
 
 class P4RuntimePlane:

@@ -69,8 +69,8 @@ class LiveSettings:
         Declared(
             min=0,
             metavar="ITERATIONS",
-            help="Measure first the stage times of jobs without stage times in the file, over this many "
-            "iterations; 0: do not measure.",
+            help="First measure the stage times of jobs whose stage times are not in the file, over this "
+            "many iterations; 0: do not measure.",
         ),
     ] = 0
     asking: options.AskingOptions
