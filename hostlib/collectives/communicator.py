@@ -100,8 +100,9 @@ class Communicator(MovingCalls):
         self._agreed = 0
         """Number of calls that have been added to the schedule so far."""
         self._unasked = self._unasked_next = 0
-        """`_unasked`: number of calls, from the next one on, that need no vote. `_unasked_next`: new value of
-        `_unasked` after a vote in which all ranks wait. See `_all_wait`."""
+        """`_unasked`: how many of the next calls are carried out without a vote of the ranks on whether all
+        ranks wait for the call. `_unasked_next`: the value that `_unasked` gets if the next vote finds that
+        all wait. See `_all_wait`."""
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
         """Condition on `_lock`. Methods acquire `_lock` itself: a condition releases it by code in Python,

@@ -118,9 +118,9 @@ class Exchange(NamedTuple):
     """
 
     source: NDArray[Any]
-    """Array to read; see the table. In a broadcast (GATHER with a `target`) it is also the `output`."""
+    """Array to read: the table's column. In a broadcast (GATHER with a `target`) it is also the `output`."""
     output: NDArray[Any]
-    """Array to write; see the table. It may be this rank's part of `source`, or contain `source`."""
+    """Array to write: the table's column. It may be this rank's part of `source`, or contain `source`."""
     tag: int
     """Digest of the properties on which ranks must agree."""
     pattern: Pattern = Pattern.SUM

@@ -89,7 +89,7 @@ class FallbackSettings:
     remind_max_s: float = 0.25
     """Longest interval between reminders: doubling of the interval stops there."""
     forget_s: float = 60.0
-    """Seconds without a packet after which an unfinished entry is dropped."""
+    """Seconds after the last packet of an unfinished sum at which the server drops its entry."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for an invalid field."""

@@ -226,7 +226,7 @@ class FirstRank(Door):
         self.connections: dict[int, socket.socket] = {}
         """Connections by rank, of ranks that have connected."""
         self.texts: dict[int, str] = {}
-        """Texts by rank, of ranks that have connected."""
+        """By rank, the text that the rank sent when it connected, such as the description of its call."""
         self._others, self._size = others, size
         self._refused = ""
         try:

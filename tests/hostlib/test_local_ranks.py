@@ -251,7 +251,9 @@ def test_what_does_not_fit_is_named_in_packets_of_a_calls_own_numbers() -> None:
 
     with job() as configs:
         results = each(configs, work)
-    assert all(result.startswith("0 1e+300 (element 100), beyond the range of float32") for result in results), results
+    assert all(
+        result.startswith("0 1e+300 (element 100), beyond the range of float32") for result in results
+    ), results
 
 
 @pytest.mark.parametrize("numbers", encodings.BLOCKS)

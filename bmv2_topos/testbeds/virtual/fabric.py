@@ -233,7 +233,7 @@ class Fabric:
         return len(self._hosts)
 
     def end_of(self, host: str) -> int:
-        """Return a host's number, which is also the number of its end of the cabling."""
+        """Return a host's number; the `End` of its cable has the same number in `Cabling`."""
         return self._hosts[host].number
 
     def loses(self, host: str) -> bool:

@@ -85,7 +85,7 @@ class PlacementProblem:
 
     @cached_property
     def state(self) -> FlowState:
-        """The steady state of the running jobs."""
+        """The rates of the running jobs' gradients in the steady state."""
         return steady_state(self.topology, self.running)
 
     @cached_property

@@ -148,7 +148,7 @@ def _decided(
     network: Topology | None,
     policies: Policies,
 ) -> Core:
-    """Run the jobs, and return the core that decided.
+    """Run the jobs, and return the core of the controller with its decisions.
 
     Prints decisions to standard error as they happen, also with --json.
     """

@@ -167,8 +167,9 @@ class ServerShape:
 class Servers:
     """The servers of a cluster, which may differ.
 
-    The fair share is the smallest of all servers' fair shares, so that every GPU can have it on any server.
-    So a job that has its fair share runs at the same speed on any server.
+    A server's fair share is its CPUs and memory divided by its GPUs. The cluster's fair share is the
+    smallest one of all servers: each server can give it to each of its GPUs. A job with its fair share
+    therefore runs at the same speed on any server.
     """
 
     shapes: tuple[ServerShape, ...]
