@@ -1,7 +1,7 @@
-"""A bed that has been built: real switches with the compiled program, and jobs admitted by the controller.
+"""A bed, the testbed of 32 schedules of faults: switches with the compiled program, and admitted jobs.
 
-Between schedules nothing is built anew: slots and counters are cleared, and the jobs' rows rewritten. Between
-beds the switches are kept, in a `SwitchPool`.
+Before each schedule the slots and counters are cleared, and the jobs' table rows written anew; nothing is
+built again. The next bed takes over the switches, from a `SwitchPool`.
 """
 
 from __future__ import annotations

@@ -475,4 +475,5 @@ OLD: Mapping[str, Mapping[str, str]] = {
     },
     "switch": {"aggregates": "is not a key: want slots = 0 for a switch that does not sum"},
 }
-"""By kind of table, keys of earlier versions with the message for each."""
+"""Keys that earlier versions of the files had: by name of the table ("": the whole file), then by key, the
+message that says what replaces the key."""

@@ -204,7 +204,7 @@ class Communicator(MovingCalls):
     def sum_at(
         self, array: ArrayLike | Tensor, root: int, op: Op, options: CallOptions
     ) -> Request[NDArray[Any] | None]:
-        """Return the request of a reduce, which `start` carries out.
+        """Return a request for a reduce to one rank; pass the request to `start`, which runs it.
 
         Args:
             array: The array to sum.

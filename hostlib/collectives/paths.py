@@ -21,9 +21,11 @@ class CallPaths:
     """The counters of one process group; any thread may call."""
 
     def __init__(self, *, level: int = logging.WARNING) -> None:
-        """Set the logging level for calls around the switch that the switch could have carried out.
+        """Count no calls yet.
 
-        Calls that the switch could not have carried out are logged at level INFO.
+        Args:
+            level: The logging level for calls that another library has carried out though the switch could.
+                Calls that the switch could not have carried out are logged at level INFO.
         """
         self._level = level
         self._counts: Counter[tuple[str, str]] = Counter()
