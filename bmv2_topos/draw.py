@@ -40,7 +40,7 @@ def draw(topology: Topology, path: Path, jobs: Mapping[str, Sequence[str]] | Non
 
 
 def job_links(topology: Topology, hosts: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the links of a job's tree, as pairs (child, parent)."""
+    """Return the links on the paths from a job's hosts to the root, as pairs (child, parent)."""
     links: dict[tuple[str, str], None] = {}
     for host in hosts:
         node = host

@@ -158,7 +158,9 @@ def with_link_faults(topology: Topology, faults: Iterable[Fault]) -> Topology:
 
 
 def impossible(fault: Fault, topology: Topology, workers: Mapping[str, int]) -> tuple[str, str] | None:
-    """Return the file key that makes `fault` impossible, and the reason; None if `fault` is possible.
+    """Return the key whose value makes `fault` impossible, and the reason; None if `fault` is possible.
+
+    The key is a key of the fault's table in a scenario file, such as "link".
 
     Args:
         fault: The fault.

@@ -69,7 +69,8 @@ class TransportConfig:
                 parse_address(self.switch)
             elif self.local or not self.switch:
                 raise ValueError(
-                    f'kind "shm" needs a path as switch and empty local: {self.switch!r}, {self.local!r}'
+                    'kind "shm" needs a path as switch, and an empty local: '
+                    f"switch is {self.switch!r}, local {self.local!r}"
                 )
             wire.frame_prefix(self.endpoints, 0)
         except (ValueError, OverflowError) as error:
@@ -153,7 +154,8 @@ class JobConfig:
         if self.tree is None:
             if not 1 <= self.workers <= wire.MAX_FAN_IN:
                 raise ConfigError(
-                    f"size is {self.workers}, must be 1..{wire.MAX_FAN_IN} (bits of the bitmap) without tree"
+                    f"size is {self.workers}, must be 1..{wire.MAX_FAN_IN} without tree: "
+                    "the bitmap in a packet has one bit for each worker of a switch"
                 )
         elif not isinstance(self.tree, Tree):
             raise ConfigError(f"tree is {self.tree!r}, must be a Tree")
@@ -175,7 +177,7 @@ class JobConfig:
         if not 0 < self.timeout_s <= self.straggler_timeout_s:
             raise ConfigError(
                 f"timeout_s is {self.timeout_s}, straggler_timeout_s {self.straggler_timeout_s}: "
-                "must be positive, and the second not below the first"
+                "both must be positive, and straggler_timeout_s at least timeout_s"
             )
         if not isinstance(self.log, str | None):
             raise ConfigError(f"log is {self.log!r}, must be the name of a file, or null")
@@ -216,7 +218,7 @@ class JobConfig:
 
     def _check_memory(self) -> None:
         if self.atp and not self.fallback:
-            raise ConfigError("atp is true: that needs a fallback server, which makes every result")
+            raise ConfigError("atp is true, fallback is false: ATP needs a fallback server, for every result")
         if self.window is not None:
             _check_range("window", self.window, 1, MAX_WINDOW)
         if self.fallback:
@@ -299,7 +301,7 @@ def _check_range(name: str, value: int, low: int, high: int) -> None:
 def _build(cls: type[T], fields: Mapping[str, Any]) -> T:
     known = {each.name: each.default for each in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if unknown := sorted(fields.keys() - known):
-        raise ConfigError(f"unknown {', '.join(unknown)}; known are {', '.join(known)}")
+        raise ConfigError(f"unknown fields {', '.join(unknown)}; known are {', '.join(known)}")
     missing = [
         name for name, default in known.items() if default is dataclasses.MISSING and name not in fields
     ]

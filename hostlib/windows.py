@@ -154,7 +154,7 @@ class _InC:
         limits = _Limits(self._in_flight, self._most)
         status = self._function(self._state, self._most, outcome, ctypes.byref(limits))
         if status:
-            raise BadLimits(f"the function returned {status}, must be 0")
+            raise BadLimits(f"its C function returned {status}, must be 0 for success")
         self._in_flight = limits.in_flight
         return Limits(limits.in_flight, limits.claims)
 

@@ -97,8 +97,8 @@ class Call:
     call: Callable[[], Any]
     """Function to call; the experiment's `measure` gets its result."""
     elements: int = 0
-    """Number of elements that all workers send, packet by packet; 0 for a call that simulates no packets and
-    takes less than a second."""
+    """Number of tensor elements that all workers send, if the call simulates packets; 0 for a call that
+    simulates no packets and takes less than a second."""
     real: bool = False
     """True if the result depends on the machine, and differs between calls."""
 
@@ -127,7 +127,8 @@ class Experiment:
     """Base name of the files to write; "": the name of the experiment's own file or module."""
     title: str
     question: str = ""
-    """The question, and findings of earlier work. All texts of an experiment are Markdown."""
+    """The question that the experiment answers, and the findings of earlier work. All texts of an experiment
+    are Markdown."""
     about: str = ""
     """Description of the runs and of the columns."""
     scenarios: Callable[[bool], Iterable[Run]]
@@ -153,9 +154,9 @@ def with_seeds(scenarios: Iterable[Run], count: int) -> list[Run]:
     scenarios = list(scenarios)
     seeds = sorted({number(scenario.labels, "seed") for scenario in scenarios if "seed" in scenario.labels})
     if not seeds:
-        raise ValueError(f"{count} seeds are wanted, and no run of the page has a seed")
+        raise ValueError(f"{count} seeds cannot be run: no run of the experiment has a seed")
     if not 1 <= count <= len(seeds):
-        raise ValueError(f"{count} seeds, must be 1 to {len(seeds)}, as many as the page has")
+        raise ValueError(f"{count} seeds cannot be run; want 1 to {len(seeds)}, the seeds of the experiment")
     return [scenario for scenario in scenarios if number(scenario.labels, "seed") in seeds[:count]]
 
 

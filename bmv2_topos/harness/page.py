@@ -22,7 +22,10 @@ BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
 
 
 def mark_of(part: str) -> str:
-    """Return the mark that precedes the tables of a part of a page; "": the mark that precedes all tables."""
+    """Return the line that marks where the tables of a part of a page begin.
+
+    `part` is the part's name. "": return the line that marks where the tables of an undivided page begin.
+    """
     return BEGIN.replace("measured", f"measured: {part}") if part else BEGIN
 
 

@@ -51,7 +51,7 @@ class Simulation:
     cluster: Topology | str | None = None
     """The network, or the name of a topology of the catalog, to use instead of `tree`."""
     transit: tuple[str, ...] = ()
-    """Switches that do not aggregate."""
+    """Names of the switches that do not aggregate."""
     placement: str | None = None
     routing: str | None = None
     memory: str | None = None
@@ -95,7 +95,7 @@ class Simulation:
             if policies := self._policies():
                 given = ", ".join(f"--{kind} {name}" for kind, name in policies.items())
                 raise BadSpec(
-                    f"{given} needs a network to decide on: --cluster FILE, or a name of the catalog"
+                    f"{given} needs a network: give --cluster FILE, or --cluster with a topology's name"
                 )
             network, placements = build(
                 jobs, self._shape(), servers=settings.shares, link=self._link(), trunk=self._trunk()
@@ -113,7 +113,9 @@ class Simulation:
             )
             decided = decide(self._without_sums(network), jobs, asked, settings)
             if not decided.ranks:
-                raise BadSpec("each job fits on one server, so no packet is sent: give servers fewer GPUs")
+                raise BadSpec(
+                    "each job fits on one server, so no packet is sent: want servers with fewer GPUs"
+                )
             testbed = self._testbed(network, decided.ranks, decided.placements, settings, recorder)
             return PreparedSimulation(jobs, testbed, decided)
         hosts = place(network, [job.workers for job in jobs])
@@ -178,7 +180,8 @@ class Simulation:
         if not at_root:
             raise BadSpec(
                 f'--cluster {network.name}: no server with role = "fallback" at the root {network.root!r};'
-                f" {settings.offers.title} needs one, for its jobs share slots; or give --program exclusive"
+                f" {settings.offers.title} needs a fallback server, because its jobs share slots: add one to"
+                " the network, or give --program exclusive"
             )
         return at_root[0]
 
@@ -199,7 +202,7 @@ class Simulation:
         known = [switch.name for switch in network.switches]
         for name in self.transit:
             if name not in known:
-                raise BadSpec(f"--transit {name}: want some of {', '.join(known)}")
+                raise BadSpec(f"--transit {name}: want names of switches: {', '.join(known)}")
         switches = (
             replace(switch, slots=0) if switch.name in self.transit else switch for switch in network.switches
         )
@@ -290,7 +293,7 @@ OPTIONS: Final[Mapping[str, SimOption]] = {
     "iterations": SimOption("iterations", _within(int, 1), "whole numbers, 1 or more"),
     "window": SimOption("window", _within(int, 1, MAX_WINDOW), f"whole numbers, 1 to {MAX_WINDOW}"),
     "preempt": SimOption("preempt", _flag, "yes or no"),
-    "congestion": SimOption("congestion", _name, f"{', '.join(CONGESTION)}, or the name of your own"),
+    "congestion": SimOption("congestion", _name, f"{', '.join(CONGESTION)}, or the name of your own rule"),
     "tree": SimOption("tree", _shape, "numbers joined by x, such as 2x4"),
     "cluster": SimOption("cluster", _name, "names of topologies of the catalog"),
     "placement": SimOption("placement", _name, "names of placement policies"),

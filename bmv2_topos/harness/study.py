@@ -1,4 +1,4 @@
-"""A study: a function, the parameters to sweep and the quantities to measure; the harness does the rest.
+"""A study: a function, the parameters to sweep and the quantities to measure, for the harness to run.
 
 Most files for ``ina experiment`` hold a study. Every combination of parameters is run with every seed, and
 again in each ablation, a variant that changes some parameters of all runs. The page has a table of medians
@@ -144,7 +144,7 @@ class Study:
         if not 1 <= self.seeds <= MOST_SEEDS:
             yield f"seeds is {_shown(self.seeds)}; it must be from 1 to {MOST_SEEDS}"
         if abs(self.first_seed) > MOST_NUMBER - MOST_SEEDS:
-            yield f"first_seed is {_shown(self.first_seed)}; all seeds must be within 2**53 of 0"
+            yield f"first_seed is {_shown(self.first_seed)}; all seeds must be from -2**53 to 2**53"
         if self.seeds > 1 and not self._takes_seed():
             yield f"seeds is {self.seeds}, and run takes no parameter 'seed'"
         if not self.measure:
@@ -319,7 +319,7 @@ def _number(value: Any) -> Any:
 
 _LABEL: Final = (
     "which cannot name a row; values must be finite numbers (integers up to 2**53), texts, true, false or "
-    "None: name other values by texts, and look the values up in run"
+    "None: give any other value a text as its name, and let run look the value up by that text"
 )
 
 

@@ -159,5 +159,5 @@ def _check(document: Document, where: Where, jobs: list[str]) -> Check:
         raise document.error((*where, "job"), f"unknown job {found['job']!r}; {known}")
     bounded = "metric" in found and ("least" in found or "most" in found)
     if bounded == ("fails" in found):
-        raise document.error(where, "check: want metric with least or most, or fails")
+        raise document.error(where, "check: want the key metric with least or most, or the key fails")
     return Check(**found)

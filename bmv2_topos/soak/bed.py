@@ -1,7 +1,7 @@
-"""A bed that has been built: real switches with the compiled program, and jobs admitted by the controller.
+"""A bed, the testbed of 32 schedules of faults: switches with the compiled program, and admitted jobs.
 
-Between schedules nothing is built anew: slots and counters are cleared, and the jobs' rows rewritten. Between
-beds the switches are kept, in a `SwitchPool`.
+Before each schedule the slots and counters are cleared, and the jobs' table rows written anew; nothing is
+built again. The next bed takes over the switches, from a `SwitchPool`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _JUNK = 0x5A5A_A5A5
 
 
 class SwitchPool:
-    """A pool of switches that run one program, to be used by one bed after another."""
+    """A pool of switches that run one program. One bed (`SoakBed`) after another uses the switches."""
 
     def __init__(self, program: ir.Program) -> None:
         self.program = program
@@ -85,7 +85,7 @@ class SwitchPool:
 
 
 class BuiltBed:
-    """The switches of a bed, with the bed's jobs on them, and the far ends of the switches' ports."""
+    """Running switches for a `SoakBed`: the bed's jobs are admitted, and every port has its far end."""
 
     def __init__(self, bed: SoakBed, pool: SwitchPool) -> None:
         self.bed = bed
@@ -96,7 +96,8 @@ class BuiltBed:
             self.switches[switch.name], self.pipelines[switch.name] = pool.acquire()
         self.wires, self.host_ports = _wires(bed.topology)
         self.ways = {name: _ways(bed, name) for name in self.switches}
-        """By switch and job: ports by which the job's packets, or sums that these evict, can leave."""
+        """By switch and job: ports by which the job's packets can leave the switch. Partial sums that the
+        job's packets evict leave by these ports, too."""
         self.fleet = VirtualFleet(
             bed.topology, self.switches, self.pipelines, pool.objects, slots=slots_of(bed.program)
         )

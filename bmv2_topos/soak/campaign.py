@@ -51,12 +51,13 @@ class ProcessDied(Exception):
     exit_code = 1
 
     def __init__(self, beds: tuple[tuple[int, int], ...]) -> None:
-        """Make the error; `beds` are the first and last seed of each bed in progress."""
+        """Make the error; `beds` has the first and the last seed of each range of seeds in progress."""
         first, last = beds[0]
         ranges = ", ".join(f"{first}..{last}" for first, last in beds)
         super().__init__(
-            f"a process died while schedules of these seeds were running: {ranges}; to find which one, "
-            f"run each range: ina soak --processes 1 --seed {first} --schedules {last - first + 1}, and so on"
+            f"a process died while schedules of these seeds were running: {ranges}; to find the seed, run"
+            f" each range by itself: 'ina soak --processes 1 --seed {first} --schedules {last - first + 1}'"
+            " runs the first range"
         )
 
 
@@ -241,7 +242,7 @@ def soak(
 
 
 def _beds(first: int, schedules: int | None) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last seed to run on each bed, in order."""
+    """Yield, for each bed in order, the first and the last seed whose schedules run on the bed."""
     end = None if schedules is None else first + schedules
     while end is None or first < end:
         last = first // BED_SEEDS * BED_SEEDS + BED_SEEDS - 1

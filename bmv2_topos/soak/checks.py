@@ -137,8 +137,8 @@ def check_outcomes(
         released = found["passed_down"] if schedule.bed.tofino else 0
         if not 0 <= counted - network.switches[switch].arrived <= released:
             raise ImpossibleOutcome(
-                f"{where}: {network.switches[switch].arrived} packets arrived, outcomes of {counted} counted:"
-                f" {dict(found)}"
+                f"{where}: {network.switches[switch].arrived} packets arrived, but the switch counted the"
+                f" outcomes of {counted} packets: {dict(found)}"
             )
         expected = Counter(refused.get(switch, ()))
         expected["bad_checksum"] += network.switches[switch].damaged
@@ -181,4 +181,6 @@ def check_hosts(schedule: SoakSchedule, workers: Counter[str], servers: Counter[
             if counts[name] and not (name in _OF_DISAGREEMENT and _disagree(schedule)):
                 raise ImpossibleOutcome(f"{what}: {name} is {counts[name]}, must be 0")
     if workers["sent"] < workers["results"]:
-        raise ImpossibleOutcome(f"workers: {workers['results']} results for {workers['sent']} packets sent")
+        raise ImpossibleOutcome(
+            f"workers received {workers['results']} results, but sent only {workers['sent']} packets"
+        )

@@ -24,7 +24,8 @@ from hostlib.wire import FRAME_PREFIX_BYTES, KIND_GRADIENT, packet_dtype
 _HEADER = wire.FRAME_PREFIX_BYTES
 _NO_LANES = _HEADER + wire.INA_BYTES
 _ADDRESSES = wire.ETHERNET_BYTES + 12
-"""Offset of the IPv4 addresses in a frame: 8 bytes, all protected by the header checksum."""
+"""Offset of the IPv4 addresses in a frame. The addresses take 8 bytes, which the IPv4 header's checksum
+protects."""
 
 _CHANGES: Final[Mapping[str, tuple[str, Mapping[str, int], Mapping[str, int]]]] = {
     "another epoch": ("wrong_epoch", {}, {"epoch": 0x55}),
@@ -51,7 +52,7 @@ KINDS = (FROM_ELSEWHERE, *_CHANGES, "cut off", "too long", "damaged address")
 def forge(kind: str, frame: bytes) -> tuple[bytes, str]:
     """Return a forged frame, made from a contribution, and the outcome that a switch must count for it.
 
-    For the kind `FROM_ELSEWHERE` the frame is unchanged: send it to a port that no member of the job is at.
+    For the kind `FROM_ELSEWHERE` the frame is unchanged: send it to a port without a member of the job.
     """
     if kind == FROM_ELSEWHERE:
         return frame, "wrong_port"

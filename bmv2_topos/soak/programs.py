@@ -35,9 +35,11 @@ def offers(own: str) -> SwitchInfo:
     slots = slots_of(offered(own, LANES, SHARED_SLOTS).mode)
     found = offered(own, LANES, slots, wanted=slots)
     if found.salted:
-        raise ProgramMismatch(f"{found.title} has salted slots, as ATP's, which the soak does not support")
+        raise ProgramMismatch(
+            f"{found.title} salts slot numbers, as ATP does; the soak does not support this"
+        )
     if not found.aligned and GENERATION not in objects_of(own, LANES, slots).registers:
         raise ProgramMismatch(
-            f"{found.title} lacks register '{GENERATION}', by which schedules find the slots to clear"
+            f"{found.title} lacks the register '{GENERATION}', which the soak needs to find slots to clear"
         )
     return found

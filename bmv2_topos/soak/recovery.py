@@ -46,12 +46,15 @@ _SHOWN = 8
 
 
 class TooSlow(Exception):
-    """A collective has exceeded its time limit (`allowed_ns`) in the calm."""
+    """A collective has exceeded its time limit (`allowed_ns`) in the calm, the time after the last fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A collective that has ended in the calm, with the time from the start of the timing to the end."""
+    """A collective that has ended in the calm, the time after the last fault, and its duration.
+
+    The duration begins with the calm, or with the call of the collective by its last rank if that is later.
+    """
 
     seed: int
     job: int
@@ -119,7 +122,7 @@ class _TimedCollective:
 
 
 class RecoveryClock:
-    """Times the collectives of one job in the calm."""
+    """Times the collectives of one job in the calm, the time after a schedule's last fault."""
 
     def __init__(
         self, schedule: SoakSchedule, plan: JobPlan, network: Network, stations: Sequence[WorkerStation]
@@ -184,9 +187,9 @@ class RecoveryClock:
         passed_ns = self._network.now - timed.began
         each = passed_ns / self._round_trip_ns / timed.packets
         raise TooSlow(
-            f"job {self._plan.number} lacked {timed.packets} packets of collective {timed.collective} when"
-            f" {since}, {passed_ns / 1000:.0f} µs or {each:.1f} round trips per packet ago;"
-            f" it still lacks PSNs {', '.join(shown)}{more}"
+            f"job {self._plan.number} recovers too slowly: it lacked {timed.packets} packets of collective"
+            f" {timed.collective} when {since}; {passed_ns / 1000:.0f} µs ({each:.1f} round trips per packet)"
+            f" later it still lacks PSNs {', '.join(shown)}{more}"
         )
 
     @property

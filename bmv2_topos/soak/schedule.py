@@ -119,7 +119,7 @@ class CollectivePlan:
 
 @dataclass(frozen=True, slots=True)
 class Defector:
-    """A rank that makes its job's last collective impossible."""
+    """A rank that dies before its job's last collective, or calls another collective than the other ranks."""
 
     rank: int
     dies: bool

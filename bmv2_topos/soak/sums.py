@@ -210,7 +210,7 @@ class SoakSum:
                 raise WrongSum(f"rank {rank} is not the target, but its output was changed")
         for other, (_, told) in self.results.items():
             if told != numeric_errors:
-                raise WrongSum(f"rank {rank} got {numeric_errors}, but rank {other} got {told}")
+                raise WrongSum(f"rank {rank} got the report {numeric_errors}, but rank {other} got {told}")
         self.results[rank] = output.tobytes(), numeric_errors
 
     def _judge_numeric_errors(self, rank: int, numeric_errors: NumericErrors) -> None:

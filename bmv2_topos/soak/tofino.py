@@ -27,8 +27,8 @@ a program for Tofino counts instead, by the v1model outcome. A program for Tofin
 table, so it cannot tell which field was wrong."""
 
 _UNCOUNTED: Final = ("cut off", "too long")
-"""Kinds of forged packets that these programs do not count as refused: the parser drops "cut off" packets,
-and "too long" packets are accepted."""
+"""Kinds of forged packets that programs for Tofino do not count as refused: their parser drops "cut off"
+packets, and they accept "too long" packets."""
 _TRIES = 20
 
 
@@ -79,7 +79,7 @@ def _aligned(region: Region) -> Region:
 
 
 def _within_range(collective: CollectivePlan) -> CollectivePlan:
-    """Return the collective with values whose sums fit int32, as these programs report no overflows."""
+    """Return the collective with values whose sums fit int32: programs for Tofino report no overflows."""
     return replace(collective, large=False)
 
 

@@ -96,7 +96,7 @@ class WorkerStation:
         self._life += 1
 
     def note(self) -> None:
-        """Add the core's counters to the schedule's counters."""
+        """Add the counters of the worker's window to the counters of the schedule."""
         if self.window is not None:
             for counter in Count:
                 if value := self.window.count(counter):
@@ -188,7 +188,7 @@ class WorkerStation:
         """Check the error that the caller of a real worker would get, and stop the worker.
 
         Raises:
-            WrongError: there is no reason for the error, or it does not name the right job, PSNs and ranks.
+            WrongError: there is no reason for `error`, or it names a wrong job, wrong PSNs or wrong ranks.
         """
         defector, window = self._defector, self.window
         assert window is not None, "only a running worker gives up"

@@ -86,7 +86,7 @@ def read(data: bytes, name: str, source: str) -> Iterator[Record]:
 def _say_rest(source: str, rest: int) -> None:
     if rest:
         _log.warning(
-            "%s: ends within a record, whose %d bytes are left out: it was cut off, or is being written",
+            "%s: ends within a record, whose %d bytes are left out: the file is cut off, or is being written",
             source,
             rest,
         )

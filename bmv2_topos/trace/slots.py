@@ -61,7 +61,7 @@ def tenures(events: Iterable[Event]) -> list[Tenure]:
 
 
 def _step(held: dict[tuple[str, int], Tenure], event: Event) -> Tenure | None:
-    """Apply a packet's event to the packet's slot; return the tenure that begins with the event, if any."""
+    """Update `held`, who holds which slot, for a packet's event; return the `Tenure` that begins, if any."""
     assert event.slot is not None
     place = event.place, event.slot
     holder = held.get(place)

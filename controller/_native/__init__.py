@@ -44,7 +44,9 @@ def _load(path: Path) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise NativeMissing(f"the compiled library cannot be loaded ({error}); {REMEDY}") from error
+        raise NativeMissing(
+            f"the controller's compiled library cannot be loaded ({error}); {REMEDY}"
+        ) from error
     pointer, i32 = ctypes.c_void_p, ctypes.c_int32
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "matching_of": (ctypes.c_int, [i32, pointer, i32, pointer, pointer]),
@@ -55,5 +57,7 @@ def _load(path: Path) -> ctypes.CDLL:
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
     except AttributeError as error:
-        raise NativeMissing(f"{path} is of another version ({error}); {REMEDY}") from error
+        raise NativeMissing(
+            f"{path} does not match this version of the controller ({error}); {REMEDY}"
+        ) from error
     return library

@@ -250,7 +250,7 @@ class Core:
                 self._lose(now_s)
             case Reallocated():
                 if self.allocation is None:
-                    raise BadSpec("a core without a network has no memory to divide")
+                    raise BadSpec("a core without a network has no switch memory to divide")
                 self.allocation.divide_next(now_s)
                 self._note("note", (), f"memory is divided again: {event.reason}")
             case _:
@@ -284,7 +284,7 @@ class Core:
         before = self.allocation.own_places
         self.allocation.decide_by(policies, settings, servers, self.now_s)
         if self.allocation.own_places != before:
-            why = f"placement is now {settings.placement!r}: all jobs get other GPUs"
+            why = f"placement is now {settings.placement!r}: the GPUs of all jobs are chosen again"
             for job in list(self.running.jobs):
                 self._put_back(job, self.now_s, "interrupted", why)
             self._whole = self._cluster = servers

@@ -67,7 +67,7 @@ class Measured(_EventBase, frozen=True):
 
     `compute_s` is the computing time of an iteration, in seconds; `model_bytes` the size of its gradient;
     `hold_s` the time for which one of the job's packets holds a slot, in seconds. None: not measured. The
-    next divisions of memory use the measured values instead of those in the job's description.
+    next divisions of memory use the measured values instead of the values in the job's description.
     """
 
     job: str

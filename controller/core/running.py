@@ -1,7 +1,8 @@
 """The running groups and their jobs, and how a decision changes them.
 
 Jobs of a fused group start and stop together; other jobs start and stop independently. A job continues
-without a restart if the policy's next decision contains the job's group again: that object, or an equal one.
+without a restart if the policy's next decision contains the job's group again, as the same `Group` object or
+an equal one.
 """
 
 from __future__ import annotations

@@ -160,7 +160,11 @@ def _full(kind: str, name: str, known: Collection[str]) -> str:
         raise UnknownName(f"{kind} '{name}' may be {' or '.join(ends)}: give more of the name")
     last = {each.rpartition(".")[2]: each for each in known}
     close = difflib.get_close_matches(name.rpartition(".")[2], last, 1)
-    hint = f"did you mean '{last[close[0]]}'?" if close else f"it has {len(known)}: omit the name to list all"
+    hint = (
+        f"did you mean '{last[close[0]]}'?"
+        if close
+        else f"it has {len(known)} of this kind: omit the name to list all"
+    )
     raise UnknownName(f"the program has no {kind} '{name}'; {hint}")
 
 

@@ -235,14 +235,14 @@ def _claim(stream: ArbitrationStream, address: str, deadline: float) -> bool:
             if not answered:
                 raise Unreachable(f"the switch at {address} does not answer on its stream") from None
             raise NotPrimary(
-                f"another controller (election id {holder}) keeps the switch at {address}"
+                f"another controller (election id {holder}) is the primary of the switch at {address}"
             ) from None
         answered = True
         if isinstance(answer, StreamEnded):
             if answer.code is grpc.StatusCode.INVALID_ARGUMENT and time.monotonic() < deadline:
                 return False
             if answer.code is grpc.StatusCode.UNAVAILABLE:
-                raise Unreachable(f"the switch at {address} is gone: {answer.message}")
+                raise Unreachable(f"the connection to the switch at {address} ended: {answer.message}")
             raise SwitchError(f"the switch at {address} ended the stream: {answer.code}: {answer.message}")
         highest = answer.election_id.high << 64 | answer.election_id.low
         match answer.status.code:
@@ -368,8 +368,8 @@ class P4RuntimeClient:
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:  # see `_reach`
                 raise Unreachable(
-                    f"the switch at {self.address} missed a time-out, and is silent for {_SILENT_S:g} s more:"
-                    f" {error.details()}"
+                    f"the switch at {self.address} did not answer a call in time, nor another one within "
+                    f"{_SILENT_S:g} s: {error.details()}"
                 ) from error
         self._silent = False
 

@@ -59,7 +59,7 @@ class P4RuntimeTarget:
 
     @property
     def undisturbed(self) -> bool:
-        """True if no other controller was primary since our last `turn`, as far as election ids show.
+        """True if no other controller was primary since this object's last `turn`, as election ids show.
 
         Valid only within `turn`.
         """

@@ -42,7 +42,7 @@ class SimulationConfig:
 
     def __post_init__(self) -> None:
         if self.profiles is not None and self.pairs is None:
-            raise BadSpec("profiles and pairs need each other: give both or neither")
+            raise BadSpec("--profiles and --pairs need each other: give both or neither")
 
 
 def keep_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:

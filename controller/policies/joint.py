@@ -14,11 +14,11 @@ job avoids the links and slots that other jobs use.
 [['leaf1', 'leaf2', 'spine1'], ['leaf1', 'leaf2', 'spine2']]
 
 At every decision, jobs choose in the order of the policy `on-time` (urgent deadlines first, then shortest
-remaining service). Each job gets the place with which most GPUs of the cluster compute. The candidates are
-the job's present place, servers that no continuing job uses, and servers of jobs later in the order. So a job
-with an urgent deadline gets fast links and free slots, jobs that fit on one server get servers with slow
-links, and a job on a bad place moves when a better place is free. No GPUs are reserved, and no slots are
-granted: the next jobs in the order may use all GPUs that are still free.
+remaining service). Each job gets the place of highest worth, with which most GPUs of the cluster compute. The
+candidates are the job's present place, servers that no continuing job uses, and servers of jobs later in the
+order. So a job with an urgent deadline gets fast links and free slots, jobs that fit on one server get
+servers with slow links, and a job on a bad place moves when a better place is free. No GPUs are reserved, and
+no slots are granted: the next jobs in the order may use all GPUs that are still free.
 
 A job's urgency is computed from the best rate that the job could have alone in this cluster. So its deadline
 is urgent earlier if no switch sums or links are slow, and a deadline that cannot be met takes no GPUs from
@@ -112,13 +112,13 @@ def on_servers(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> J
 
 
 SLOWED = 1.02
-"""A running job keeps its place if its iteration time is at most this many times its iteration time alone."""
+"""A running job keeps its place if its iteration time is at most `SLOWED` times its iteration time alone."""
 CLOSE = 0.02
 """Maximum difference in worth from the best place, as a fraction of a job's GPUs, at which another place is
 as good. The first place within this difference is chosen; a job's present place is the first."""
 PAYS = 4
-"""Other places are tried for a running job only if its best place could save more time than this many starts
-of the job take."""
+"""Other places are tried for a running job only if its best place could save more time than `PAYS` starts of
+the job take."""
 STARTS = 2
 """Number of job starts that a preemption costs: the new job's, and later the preempted job's second start."""
 

@@ -206,7 +206,8 @@ def check_known(name: str) -> None:
         _maker(name)
         return
     raise BadSpec(
-        f"policy {name!r} is unknown; 'ina schedule policies --all' lists them; path.py:NAME is one of yours"
+        f"policy {name!r} is unknown; 'ina schedule policies --all' lists the known ones;"
+        " a policy of your own is given as path.py:NAME"
     )
 
 

@@ -47,7 +47,9 @@ scheduling, placement, memory and routing (docs/results/which-policy.md)."""
 
 
 def default_for(servers: int, scheduler: str | None = None, placement: str | None = None) -> PolicyChoice:
-    """Return the default policies for a cluster of this many servers, if some policies are chosen already.
+    """Return the default policies for a cluster of `servers` servers.
+
+    `scheduler` and `placement` are the policies that the user has chosen; None: not chosen.
 
     >>> str(default_for(16)), default_for(64).scheduler, default_for(16, placement="locality").scheduler
     ('joint + scheduler + shared + shortest-path', 'edf', 'edf')

@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def file_in_errors(path: Path) -> Iterator[None]:
-    """Within this context, add `path` to each OSError that names no file, such as that of a full disk."""
+    """Add `path` to each OSError of the ``with`` block that names no file, such as a full disk's error."""
     try:
         yield
     except OSError as error:

@@ -54,7 +54,10 @@ def generate(
     Raises BadSpec for options out of range.
     """
     if jobs < 0 or not load > 0 or not 0 < shortest_s <= longest_s:
-        raise BadSpec(f"{jobs} jobs at load {load}, {shortest_s} s to {longest_s} s: out of range")
+        raise BadSpec(
+            f"{jobs} jobs at load {load}, {shortest_s} s to {longest_s} s: want 0 or more jobs, "
+            "a load above 0, and durations above 0 in rising order"
+        )
     if cluster.virtual:
         parts = {vc: cluster.part(vc) for vc in cluster.virtual}
         specs = []

@@ -133,7 +133,7 @@ def predict(specs: Sequence[Submission], model: DurationModel, config: Simulatio
 
 @dataclass(frozen=True, slots=True)
 class PartitionedRun(PolicyRun):
-    """One policy run for each virtual cluster; `policy` and `speed` are those of the first virtual cluster.
+    """One policy run for each virtual cluster; `policy` and `speed` belong to the first virtual cluster.
 
     Attributes:
         parts: The policy runs, by virtual cluster.

@@ -118,7 +118,7 @@ class Fleet:
         self._known_jobs = None
 
     def drop(self, name: str) -> SwitchSession:
-        """Forget a switch, and leave its rows as they are; return its session, which stays open."""
+        """Forget a switch without changing its table rows; return the session with it, which stays open."""
         dropped = self.controllers[name]
         self.controllers = {each: at for each, at in self.controllers.items() if each != name}
         self._unchanged.pop(name, None)

@@ -26,7 +26,7 @@ from controller.vocabulary import Mode, Region
 
 
 COLUMNS = 32
-"""Cells of one job's row in the counter of outcomes."""
+"""Number of cells of a job's row in the counter of outcomes."""
 
 OUTCOMES = {
     "aggregated": 0,
@@ -217,7 +217,7 @@ class Part:
 
     @property
     def fan_in(self) -> int:
-        """Number of contributions that complete the sum; for a transit switch, that of the node above."""
+        """Number of contributions that complete the sum; for a transit switch, the sum of the node above."""
         if self.place.transit and self.place.parent is not None:
             return self.place.parent.fan_in
         return sum(m.bitmap.bit_count() for m in self.members)

@@ -189,7 +189,7 @@ def plan(
     used_rows = {a.counter_row for a in present}
     row = next((r for r in range(1, info.jobs + 1) if r not in used_rows), None)
     if row is None:
-        raise OutOfRows(f"the switch serves {len(present)} jobs, as many as it has counters for")
+        raise OutOfRows(f"the switch serves {len(present)} jobs, the maximum that its program can count")
     region = _region(part, info, present)
     members, uplink = _with_ports(part, [p for p in ports if p not in _used_ports(present)])
     shares = part.mode == "shared"

@@ -78,7 +78,7 @@ class ProgramBundle:
 def objects(p4info: Any) -> ProgramInfo:
     """Return the tables, actions, counters and registers of a P4Info, by name.
 
-    A Tofino program of ours is described with the names that the v1model programs have (`as_seen`).
+    This project's Tofino programs are described with the names that its v1model programs have (`as_seen`).
     """
     actions = {action.preamble.id: action for action in p4info.actions}
     found = ProgramInfo(

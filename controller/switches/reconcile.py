@@ -231,7 +231,7 @@ def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
             continue
         first = next(name for name, why in reasons.items() if why)
         for switch in places:
-            why = reasons[switch.name] or f"it has no place at '{first}' yet"
+            why = reasons[switch.name] or f"it cannot be admitted to '{first}' yet"
             switch.waiting.append(WaitingStep(switch.name, number, why))
 
 

@@ -213,7 +213,8 @@ class SwitchSession:
     def _is_left(self, owner: Owner) -> bool:
         """Return whether an owner is gone, so that its mark no longer counts.
 
-        If `owner` is another process of our own owner, it counts as gone unless the process is known to run.
+        If `owner` is another process of this session's owner, it counts as gone unless the process is known
+        to run.
         Any other owner counts as gone if its process is known to have ended, and every job on the switch has
         a lease.
         """
@@ -539,7 +540,7 @@ class SwitchSession:
         return range(1, find("counter", names.OUTCOMES, self.program.counters) // COLUMNS)
 
     def _settled(self, admission: Admission) -> int:
-        """Read how many packets of a job's counter row have shown that a move is over, modulo 2**32."""
+        """Read from a job's counter row how many packets have shown that a move is over, modulo 2**32."""
         (packets,) = self._target.read_counter(names.SETTLED, [admission.counter_row])
         return packets & _SETTLED_MASK
 
@@ -614,7 +615,7 @@ def _differences(running: SwitchInfo | None, wanted: ProgramBundle) -> str:
     if running.lanes != offers.lanes:
         found.append(f"its packets have {running.lanes} values, not {offers.lanes}")
     if running.salted != offers.salted:
-        found.append(f"its slots are {'' if running.salted else 'not '}salted, as in ATP")
+        found.append(f"its slots are {'' if running.salted else 'not '}chosen by ATP's salted hash")
     if running.mode == offers.mode:
         found += [f"it lacks {what}" for each, what in running.lacks.items() if each not in offers.lacks]
     return "; ".join(found) or "it serves the same jobs, but is compiled from other source"

@@ -130,9 +130,9 @@ class ProgramInfo:
     cookie: int = 0
     architecture: str = "v1model"
     physical: ProgramInfo | None = None
-    """For a Tofino program of ours, the description with the names in the program's source; all other fields
-    then have the names of the v1model programs (`controller.switches.tofino_rows.as_seen`). None for all
-    other programs."""
+    """For a Tofino program of this project, the description with the names in the program's source; all other
+    fields then have the names of the v1model programs (`controller.switches.tofino_rows.as_seen`). None for
+    all other programs."""
 
 
 @dataclass(frozen=True, slots=True)

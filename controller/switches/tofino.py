@@ -62,7 +62,7 @@ _BRIDGE = {
 
 
 class TofinoTarget:
-    """A `Target` that lets controllers use our Tofino programs like v1model programs.
+    """A `Target` that lets controllers use this project's Tofino programs like its v1model programs.
 
     It translates calls to the `Target` behind it, whose switch runs the program. If the switch runs another
     kind of program, calls are passed on unchanged.

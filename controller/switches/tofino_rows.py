@@ -51,14 +51,14 @@ _ARCHITECTURES = ("tna", "t2na")
 
 
 def is_ours(program: ProgramInfo) -> bool:
-    """Return whether a program is one of ours for Tofino, by its architecture and tables."""
+    """Return whether a program is one of this project's for Tofino, by its architecture and tables."""
     return program.architecture in _ARCHITECTURES and {MEMBER, EXITS, RECEIVER} <= program.tables.keys()
 
 
 def as_seen(program: ProgramInfo) -> ProgramInfo:
     """Return the description of a Tofino program with the names that the v1model programs have.
 
-    Controllers see our Tofino programs under these names. Other programs are returned unchanged.
+    Controllers see this project's Tofino programs under these names. Other programs are returned unchanged.
     """
     if not is_ours(program):
         return program

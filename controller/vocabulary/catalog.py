@@ -335,7 +335,8 @@ def dumbbell(
     """
     if hosts < 1 or cross < 0:
         raise BadSpec(
-            f"{hosts} hosts and {cross} for traffic on a side: want 1 or more hosts, 0 or more for traffic"
+            f"{hosts} hosts for workers and {cross} for traffic on each side: want 1 or more for workers, "
+            "0 or more for traffic"
         )
     edge = link or Link("a", "b")
     switches, middle = (Switch("s1"), Switch("s2")), replace(trunk or edge, a="s1", b="s2")

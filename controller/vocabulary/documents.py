@@ -437,7 +437,7 @@ def dump_yaml(data: object, what: str) -> str:
     yaml = yaml_module(what)
 
     class Dumper(yaml.SafeDumper):  # type: ignore[name-defined,misc]
-        """Quotes texts that we, unlike PyYAML, would read as another type, such as 1e5."""
+        """Quotes texts such as 1e5, which PyYAML reads as texts, but `parse` as values of another type."""
 
     def write(dumper: Any, text: str) -> Any:
         style = None if _plain(text) == text else "'"
@@ -455,7 +455,7 @@ def _yaml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
     def value(node: Any, where: Where) -> Any:
         line = lines[where] = node.start_mark.line + 1
         if len(lines) > MAX_VALUES:
-            raise BadSpec(f"{path}:{line}: more than {MAX_VALUES} values, with those that aliases repeat")
+            raise BadSpec(f"{path}:{line}: more than {MAX_VALUES} values, counting repeats by aliases")
         if isinstance(node, yaml.SequenceNode):
             return [value(each, (*where, at)) for at, each in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode):

@@ -19,7 +19,7 @@ Mode = Literal["shared", "exclusive"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 CONGESTION: Final = ("fixed", "aimd", "a2tp", "tcp")
-"""Rules for a worker's window: fixed, AIMD on ECN marks (ATP), A2TP's two windows, TCP's on losses.
+"""Rules for a worker's window: fixed; AIMD by ECN marks (ATP); A2TP's two windows; TCP's, by lost packets.
 
 Other names denote users' own rules (``docs/guides/own-rules.md``).
 """
@@ -132,7 +132,7 @@ class Job:
         compute_s: Time of the forward and the backward pass of one iteration.
         overlap: Fraction of the computing during which gradients may be in flight: 0 to 1.
         jitter: Largest fraction by which each pass of each rank is longer or shorter, at random.
-        straggler: A rank with another computing time; None: all ranks have the same.
+        straggler: A rank with a computing time of its own; None: all ranks have the same.
         skew_s: Time for which the slowest rank computes longer than the other ranks.
         stages_s: Seconds of one iteration on storage, CPU, GPU and network; () if unknown.
         iteration_s: Seconds of one iteration alone on its GPUs; None: the sum of `stages_s`, or `compute_s`.

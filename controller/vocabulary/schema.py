@@ -258,7 +258,7 @@ JOB: Mapping[str, FileKey] = {
         "0",
         TESTBED,
     ),
-    "straggler": FileKey(_straggler, "a rank with another computing time", "none", TESTBED),
+    "straggler": FileKey(_straggler, "a rank with a computing time of its own", "none", TESTBED),
     "skew_s": FileKey(
         _SECONDS, "seconds that the slowest rank computes longer than other ranks", "0", ALLOCATION
     ),
@@ -371,7 +371,10 @@ SERVER: Mapping[str, FileKey] = {
     "interface": FileKey(name, "name of its network interface on that link", "not given", (MACHINES,)),
     "address": FileKey(name, "address at which other machines reach its processes", "as ip", (MACHINES,)),
     "fallback_port": FileKey(
-        whole(1, 0xFFFF), "TCP port of ina fallback --serve on it", "9560 for role fallback", (MACHINES,)
+        whole(1, 0xFFFF),
+        "TCP port of ina fallback --serve on this server",
+        "9560 for role fallback",
+        (MACHINES,),
     ),
     **LINK,
 }
@@ -472,4 +475,5 @@ OLD: Mapping[str, Mapping[str, str]] = {
     },
     "switch": {"aggregates": "is not a key: want slots = 0 for a switch that does not sum"},
 }
-"""By kind of table, keys of earlier versions with the message for each."""
+"""Keys that earlier versions of the files had: by name of the table ("": the whole file), then by key, the
+message that says what replaces the key."""

@@ -63,7 +63,7 @@ def _load(path: Path) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise NativeMissing(f"the compiled part cannot be loaded ({error}); {REMEDY}") from error
+        raise NativeMissing(f"hostlib's compiled library cannot be loaded ({error}); {REMEDY}") from error
     require_fields(library, "ina_core_fields", fields_of(CoreStruct))
     require_fields(library, "ina_io_fields", fields_of(IoStruct))
     require_fields(library, "ina_header_fields", _header_fields())
@@ -101,7 +101,7 @@ def _load(path: Path) -> ctypes.CDLL:
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
     except AttributeError as error:
-        raise NativeMissing(f"{path} is of another version ({error}); {REMEDY}") from error
+        raise NativeMissing(f"{path} does not match this version of hostlib ({error}); {REMEDY}") from error
     return library
 
 

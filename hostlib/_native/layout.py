@@ -61,7 +61,7 @@ def exported_constants(library: ctypes.CDLL) -> Mapping[str, int]:
 
 
 def require_fields(library: ctypes.CDLL, table: str, wanted: Iterable[Field]) -> None:
-    """Compare the names, offsets and widths of the fields `wanted` with those that the C library exports.
+    """Compare the names, offsets and widths of the fields `wanted` with the C library's exported fields.
 
     Raises NativeMissing with the first difference.
     """
@@ -93,7 +93,9 @@ def _rows(library: ctypes.CDLL, table: str, row: type[ctypes.Structure]) -> list
     try:
         first = row.in_dll(library, table)
     except ValueError as error:
-        raise NativeMissing(f"the compiled part is of another version ({error}); {REMEDY}") from error
+        raise NativeMissing(
+            f"the compiled library does not match this version of hostlib ({error}); {REMEDY}"
+        ) from error
     at = ctypes.addressof(first)
     rows: list[Any] = []
     while not rows or rows[-1].name:

@@ -148,12 +148,16 @@ def make_collective(
     if numbers is not None and (not isinstance(numbers, str) or numbers not in NUMBERS):
         raise UnsupportedArray(f"numbers is {numbers!r}, must be one of {NUMBERS}, or None")
     if residual is not None and numbers not in BLOCKS:
-        raise UnsupportedArray(f"residual needs numbers to be one of {BLOCKS}: others have no error feedback")
+        raise UnsupportedArray(
+            f"residual is given, so numbers must be one of {BLOCKS}: others have no error feedback"
+        )
     staged = arrays.stage(array, options.out)
     if numbers and staged.source.dtype == np.float32 and (why := why_no_room(numbers, terms)):
         raise UnsupportedArray(f"numbers: {why}")
     if op == "average" and staged.dtype == np.int32:
-        raise UnsupportedArray("the average of int32 is not an int32: sum, or convert to float32 first")
+        raise UnsupportedArray(
+            'an average of int32 values may be no whole number: use op="sum", or convert to float32'
+        )
     more = "" if root is None else f" for rank {root}"
     if numbers is not None:
         more += f" as {numbers}"

@@ -63,7 +63,7 @@ class Staged(NamedTuple):
         """Describe the values that are not finite among `count` elements of a source from `first` on."""
         if self.dtype != np.float64:
             return "NaN or infinity"
-        limit = "beyond float32 (3.4e+38), as which float64 is summed,"
+        limit = "beyond the range of float32 (3.4e+38), in which float64 is summed,"
         if self.beyond and first <= self.beyond[0] < first + count:
             return f"{self.beyond[1]:g} (element {self.beyond[0]}), {limit}"
         return f"NaN, infinity or a number {limit}"
@@ -233,7 +233,9 @@ def with_residual(staged: Staged, residual: object) -> Staged:
         UnsupportedArray: `residual` does not fit the array, or shares memory with the source or the target.
     """
     if staged.source.dtype != np.float32:
-        raise UnsupportedArray(f"residual is for floats, the array is {staged.dtype}")
+        raise UnsupportedArray(
+            f"residual is given, which is only for arrays of floats; the array is {staged.dtype}"
+        )
     if not isinstance(residual, np.ndarray) or residual.dtype != np.float32 or residual.shape != staged.shape:
         raise UnsupportedArray(
             f"residual must be a NumPy array of float32 of the array's shape, {staged.shape}"
@@ -278,7 +280,7 @@ def _writable(
     if not memory.flags.writeable:
         raise UnsupportedArray("out is read-only, must be writable")
     if memory.shape != shape or memory.dtype != dtype:
-        raise UnsupportedArray(f"out is {memory.dtype}{memory.shape}, {what} is {dtype}{shape}")
+        raise UnsupportedArray(f"out is {memory.dtype}{memory.shape}, must be like {what}: {dtype}{shape}")
     if _overlaps_itself(memory):
         raise UnsupportedArray(
             f"elements of out share memory: shape {memory.shape}, strides {memory.strides}; pass a copy"
@@ -361,7 +363,7 @@ def _advice(array: NDArray[Any]) -> str:
                 return f"; values {low}..{high} fit array.astype(numpy.int32)"
             return f"; values {low}..{high} do not fit int32, array.astype(numpy.float32) rounds them"
         case "b":
-            return "; array.astype(numpy.int32) counts the true elements"
+            return "; sum array.astype(numpy.int32) to count the true elements"
         case "f":
             return "; array.astype(numpy.float32) rounds"
         case "c":

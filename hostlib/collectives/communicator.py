@@ -100,8 +100,9 @@ class Communicator(MovingCalls):
         self._agreed = 0
         """Number of calls that have been added to the schedule so far."""
         self._unasked = self._unasked_next = 0
-        """`_unasked`: number of calls, from the next one on, that need no vote. `_unasked_next`: new value of
-        `_unasked` after a vote in which all ranks wait. See `_all_wait`."""
+        """`_unasked`: how many of the next calls are carried out without a vote of the ranks on whether all
+        ranks wait for the call. `_unasked_next`: the value that `_unasked` gets if the next vote finds that
+        all wait. See `_all_wait`."""
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
         """Condition on `_lock`. Methods acquire `_lock` itself: a condition releases it by code in Python,
@@ -203,7 +204,7 @@ class Communicator(MovingCalls):
     def sum_at(
         self, array: ArrayLike | Tensor, root: int, op: Op, options: CallOptions
     ) -> Request[NDArray[Any] | None]:
-        """Return the request of a reduce, which `start` carries out.
+        """Return a request for a reduce to one rank; pass the request to `start`, which runs it.
 
         Args:
             array: The array to sum.
@@ -463,7 +464,9 @@ class Communicator(MovingCalls):
                 if handle.collective.options.arrived:
                     handle.collective.options.arrived()
             except Exception as error:
-                reason = f"{handle.collective.description} has not come from its device: {error!r}"
+                reason = (
+                    f"{handle.collective.description}: its array was not copied from the device: {error!r}"
+                )
                 self._engine.abort(reason, JobFault)
 
     def _carry_out_slice(self, handle: Handle[Any], first: int, count: int, *, is_last: bool) -> None:
@@ -520,7 +523,7 @@ def _why_no_shards(config: JobConfig | None) -> str | None:
     if config is None:
         return None
     if config.hosts:
-        return "the ranks of a machine are summed there first"
+        return "each machine first sums the arrays of its ranks"
     return None if config.bare else "its switch program takes no contributions without lanes"
 
 

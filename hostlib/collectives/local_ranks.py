@@ -150,7 +150,7 @@ class LocalRanks(Engine):
             if error := self.known_end():
                 raise error
             waited_s = (time.monotonic_ns() - since_ns) / 1e9
-            reason = f"no word from rank {waits_for}, on this machine, for {waited_s:.1f} s"
+            reason = f"nothing received from rank {waits_for}, on this machine, for {waited_s:.1f} s"
             if waited_s > limit_s:
                 raise PeerTimeout(reason, job=config.job, psns=NO_PACKETS, missing=self._ranks)
             if waited_s > config.timeout_s and not told:

@@ -165,7 +165,9 @@ class LocalSteps:
             self._await(_RECEIVED, _NEVER)  # until the first rank sends the error
         calls = zip(self._ranks, posts["call"].tolist(), strict=True)
         told = "; ".join(f"{call.decode(errors='ignore')} at rank {rank}" for rank, call in sorted(calls))
-        error = RanksDisagree(f"ranks of a machine disagree: {told}", job=self._config.job, psns=NO_PACKETS)
+        error = RanksDisagree(
+            f"the ranks of this machine made different calls: {told}", job=self._config.job, psns=NO_PACKETS
+        )
         self.fail(error)
         if self._inner is not None:
             # With a digest that no other machine has, so that other machines' ranks raise, too.
@@ -248,7 +250,10 @@ class LocalSteps:
         self._library.ina_local_note(self._counts + what, self._each[what])
 
     def _await(self, what: int, step: int) -> None:
-        """Wait until counter `what` shows that the ranks have reached this point of a step."""
+        """Wait until all ranks that count in counter `what` have counted step number `step`.
+
+        Raises JobBroken or RankGone if the wait is pointless (`Patience`).
+        """
         where, wanted, check = self._counts + what, self._each[what] * (step + 1), None
         while not self._library.ina_local_reach(where, wanted, _LOOK_NS):
             check = check or self._patience()

@@ -21,7 +21,12 @@ class CallPaths:
     """The counters of one process group; any thread may call."""
 
     def __init__(self, *, level: int = logging.WARNING) -> None:
-        """Set the logging level for calls that the switch could have carried out; other calls have INFO."""
+        """Count no calls yet.
+
+        Args:
+            level: The logging level for calls that another library has carried out though the switch could.
+                Calls that the switch could not have carried out are logged at level INFO.
+        """
         self._level = level
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()

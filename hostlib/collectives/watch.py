@@ -178,7 +178,8 @@ class Watch:
             size: Number of ranks.
             stall_s: Time after which a call counts as stalled.
             on_disagreement: Called once with the text of `disagreement`, in the watch's thread.
-            patience_s: Longest time that ranks wait for each other in a call.
+            patience_s: Longest time, in seconds, that the other ranks wait in a call for a missing rank. If
+                it is short, `explain` waits less long for these ranks, too.
         """
         self._store = store
         self._rank = rank
@@ -250,7 +251,7 @@ class Watch:
                 if time.monotonic() > deadline:
                     return None
         except RuntimeError as error:
-            _log.debug("the other ranks' calls are not known: %s", error)
+            _log.debug("cannot read the other ranks' calls: %s", error)
         return None
 
     def found(self) -> str | None:
@@ -274,7 +275,7 @@ class Watch:
             while not self._over.wait(min(_LOOK_S, self._stall_s / _LOOKS)):
                 self._look()
         except RuntimeError as error:  # without the store's host the calls themselves fail
-            _log.debug("nothing is watched any more: %s", error)
+            _log.debug("the ranks' calls are no longer watched: %s", error)
 
     def _look(self) -> None:
         asked = self._store.add("asked", 0)

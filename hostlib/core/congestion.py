@@ -1,8 +1,9 @@
 """Congestion control: how many packets may be in flight, and how many of them may claim memory in the switch.
 
 A congestion control is asked between batches, never per packet. It answers with `Limits`: once at `start`,
-then after every *round*. A round is as many results, in the order of their PSNs, as packets were allowed in
-flight. The core counts the results of a round; this module only does arithmetic on those counts.
+then after every *round*. A round is a number of results in the order of their PSNs: the number of packets
+that were allowed in flight. The core counts the results of a round; this module only does arithmetic on those
+counts.
 
 Every rank has a congestion control of its own, and all must reach the same limits. A rank with a smaller
 window would delay all other ranks. And if some ranks sent a packet's contributions to a slot, and other ranks
@@ -166,7 +167,7 @@ def checked(answer: object, *, most: int, may_bypass: bool) -> Limits:
         raise BadLimits(f"the answer is {answer!r}, must be Limits or a whole number of packets")
     for name, value in values.items():
         if not 1 <= value <= most:
-            raise BadLimits(f"{name} is {value}, must be 1 to {most}, the window")
+            raise BadLimits(f"{name} is {value}, must be at least 1 and at most {most}, the window")
     if limits.claims < most and not may_bypass:
         raise BadLimits(f"claims is {limits.claims}, must be {most}, the window, without a fallback server")
     return Limits(int(limits.in_flight), int(limits.claims))  # NumPy's do not fit into a structure
@@ -265,8 +266,8 @@ class A2tp:
     ranks use the promptness of the rank that waits most, because the straggler itself finds all results
     prompt, and its contributions would wait alone in slots. Collided results do not count for promptness: the
     detour by the fallback server alone makes them late. There, the first packets of each window claim slots,
-    as many as the aggregator window; here windows are counted from PSN 0 on and all have the size of the
-    core's window, so the share of a window that claims slots is aggregator window / cwnd. And after a cut
+    up to the size of the aggregator window; here windows are counted from PSN 0 on and all have the size of
+    the core's window, so the share of a window that claims slots is aggregator window / cwnd. And after a cut
     each window stays as it is while results still belong to packets sent before the cut: a round for cwnd,
     three for the aggregator window, whose cuts apply to later packets.
     """

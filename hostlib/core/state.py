@@ -44,8 +44,8 @@ Jobs with a fallback server (`fallback`) differ in six things.
   other rank will add to the sum in the slot: a late copy of a packet can claim a slot after the other ranks
   have their result. Once time-outs are at their longest, a status that only shows an incomplete sum is
   answered at once with a resend without QUERY.
-- `COUNTED` is a hint: a sum that holds our contribution may be evicted and then lost. So counted packets are
-  resent, too, but slowly, and a status that does not show our contribution clears the flag.
+- `COUNTED` is a hint: a sum that holds this rank's contribution may be evicted and then lost. So counted
+  packets are resent, too, but slowly, and a status that does not show the contribution clears the flag.
 
 No later packet shows the loss of a collective's last packet. So this packet would wait for a time-out, and so
 would the next collective of every rank. Therefore, when no result has arrived for a little while, and the
@@ -114,7 +114,7 @@ class Chain(enum.IntFlag):
     RESENT = 0x04
     """The packet was sent more than once: its round trip time is ambiguous (Karn)."""
     COUNTED = 0x08
-    """A status showed our contribution in the slot."""
+    """A status showed that the sum in the slot includes this rank's contribution."""
     QUEUED = 0x10
     """In the resend ring."""
     QUERY = 0x20
@@ -161,11 +161,11 @@ STEPS: Final = (
         "absorb", "the result arrives; the next packet of the chain must wait", Chain.FLIGHT, clears=_ANY
     ),
     ChainStep("absorb", "the next packet of the chain may be sent", 0, lacks=_ANY, sets=Chain.READY),
-    ChainStep("absorb", "a status shows our contribution", Chain.FLIGHT, sets=Chain.COUNTED),
-    ChainStep("absorb", "a status lacks our contribution", Chain.FLIGHT, clears=Chain.COUNTED),
+    ChainStep("absorb", "a status shows this rank's contribution", Chain.FLIGHT, sets=Chain.COUNTED),
+    ChainStep("absorb", "a status lacks this rank's contribution", Chain.FLIGHT, clears=Chain.COUNTED),
     ChainStep(
         "absorb",
-        "a status shows our contribution, at the longest time-out",
+        "a status shows this rank's contribution, at the longest time-out",
         Chain.ASKED | Chain.COUNTED,
         sets=Chain.QUEUED,
     ),
@@ -174,7 +174,7 @@ STEPS: Final = (
     ChainStep("absorb", "overtaken", Chain.FLIGHT, sets=Chain.QUEUED),
     ChainStep(
         "absorb",
-        "overtaken by later results, with a fallback server",
+        "overtaken by later results; the job has a fallback server",
         Chain.FLIGHT,
         Chain.QUEUED | Chain.ASKED,
         _ASK,
@@ -182,7 +182,11 @@ STEPS: Final = (
     ChainStep("time_out", "a probe is due", Chain.FLIGHT, Chain.QUEUED, _ASK | Chain.PROBE),
     ChainStep("time_out", "overdue", Chain.FLIGHT, Chain.QUEUED, _ASK),
     ChainStep(
-        "time_out", "a status was requested, with a fallback server", Chain.ASKED, Chain.QUEUED, Chain.QUEUED
+        "time_out",
+        "a status was requested; the job has a fallback server",
+        Chain.ASKED,
+        Chain.QUEUED,
+        Chain.QUEUED,
     ),
     ChainStep(
         "time_out",
@@ -193,7 +197,7 @@ STEPS: Final = (
     ),
     ChainStep(
         "time_out",
-        "no status arrived, with a fallback server",
+        "no status arrived; the job has a fallback server",
         Chain.ASKED,
         Chain.QUEUED | Chain.COUNTED,
         _OVER,

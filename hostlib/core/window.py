@@ -118,9 +118,9 @@ class Exchange(NamedTuple):
     """
 
     source: NDArray[Any]
-    """See the table. In a broadcast (GATHER with a target) it is the same array as `output`."""
+    """Array to read: the table's column. In a broadcast (GATHER with a `target`) it is also the `output`."""
     output: NDArray[Any]
-    """See the table. It may be this rank's part of `source`, or contain `source`."""
+    """Array to write: the table's column. It may be this rank's part of `source`, or contain `source`."""
     tag: int
     """Digest of the properties on which ranks must agree."""
     pattern: Pattern = Pattern.SUM
@@ -252,7 +252,10 @@ class Window:
         self._start(now)
 
     def _foresee(self, series: Sequence[tuple[str, int]]) -> bytes | None:
-        """Set up the exponents of a sum of these series; return the foreseen exponents, or None."""
+        """Set up the exponents of a sum of these series.
+
+        Return the exponents foreseen for its packets; None if they cannot be foreseen.
+        """
         core = self.state.struct
         self._series = [(name, max(1, -(-elements // core.lanes))) for name, elements in series]
         self._missed = False
@@ -347,7 +350,7 @@ class Window:
         if not core.refused:
             return self._congestion.on_round(outcome)
         if core.refused_status:
-            raise BadLimits(f"the function returned {core.refused_status}, must be 0")
+            raise BadLimits(f"its C function returned {core.refused_status}, must be 0 for success")
         return Limits(core.refused_in_flight, core.refused_claims)
 
     def _asked(self, congestion: Congestion, ask: Callable[[], Limits]) -> Limits:

@@ -126,9 +126,9 @@ def preprocess_all(
 
 @contextlib.contextmanager
 def on_cores(bound: Sequence[set[int]], everywhere: set[int]) -> Iterator[None]:
-    """Run the block on the cores of the only set in `bound`, and bind to `everywhere` afterwards.
+    """Bind this thread to the cores in `bound`, a list of one set, during the block.
 
-    If `bound` is empty, the block may run on all cores of this process.
+    Afterwards, bind the thread to the cores in `everywhere`. If `bound` is empty, do nothing.
     """
     for cores in bound:
         os.sched_setaffinity(0, cores)
@@ -222,7 +222,10 @@ def main() -> None:
     )
     parser.add_argument("--cores", help="two cores A,B: preprocess on core A, compute on core B")
     parser.add_argument(
-        "--checkpoint", type=Path, metavar="FILE.npz", help="continue from this file; save every iteration"
+        "--checkpoint",
+        type=Path,
+        metavar="FILE.npz",
+        help="begin from this checkpoint if the file exists; rank 0 writes it after every iteration",
     )
     options = parser.parse_args()
     for name in ("iterations", "batch", "views", "masks", "hidden", "threads"):

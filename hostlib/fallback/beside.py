@@ -92,7 +92,7 @@ class BesideLink:
             del self._workers[worker[0]]
 
     def introduce(self) -> None:
-        """Do nothing: only the port of a software switch must learn the sender."""
+        """Do nothing: this socket needs no introduction to a software switch (`FallbackLink.introduce`)."""
 
     def pump(self, core: FallbackCore, control: int, deadline: int) -> None:
         """Serve until `deadline` (monotonic ns), a signal, or until `control` (-1: none) is readable.

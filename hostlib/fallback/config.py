@@ -89,7 +89,7 @@ class FallbackSettings:
     remind_max_s: float = 0.25
     """Longest interval between reminders: doubling of the interval stops there."""
     forget_s: float = 60.0
-    """Seconds without a packet after which an unfinished entry is dropped."""
+    """Seconds after the last packet of an unfinished sum at which the server drops its entry."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for an invalid field."""
@@ -166,7 +166,7 @@ class FallbackJob:
             raise ConfigError(f"a job is {fields!r}, must be an object")
         known = ("job", "epoch", "tree", "window", "slots", "beside")
         if unknown := sorted(fields.keys() - set(known)):
-            raise ConfigError(f"unknown {', '.join(unknown)}; known are {', '.join(known)}")
+            raise ConfigError(f"unknown fields {', '.join(unknown)}; known are {', '.join(known)}")
         for name in ("job", "epoch", "tree"):
             if name not in fields:
                 raise ConfigError(f"{name} is missing")
@@ -239,5 +239,6 @@ def require_room(settings: FallbackSettings, job: FallbackJob, others: Mapping[i
     if settings.capacity // jobs < most:
         raise ConfigError(
             f"job {job.job}: capacity is {settings.capacity} packets for {jobs} job{'s' * (jobs > 1)}, "
-            f"must be at least {most} for each (as many as ranks, or switches that sum): {most * jobs}"
+            f"must be at least {most} for each, because one of the jobs has this number of ranks or of "
+            f"switches that sum; in all {most * jobs}"
         )

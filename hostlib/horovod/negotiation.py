@@ -88,7 +88,7 @@ class Request:
         return self.name if self.name.startswith(f"{self.kind}.") else f"{self.kind}.{self.name}"
 
     def describe(self) -> str:
-        """Describe `agreed`: "allreduce sum float32 of 3x4"."""
+        """Return a description of `agreed`, such as "allreduce sum float32 of 3x4"."""
         what = self.reduction.of(self.what) if self.reduction else self.what
         return f"{self.kind} {what}".rstrip()
 

@@ -175,7 +175,10 @@ def _of_torch(op: ReduceOp) -> Any:
 
 
 def _is_averaged(tensor: torch.Tensor, op: ReduceOp) -> bool:
-    """Return whether to use torch's own average, which cannot overflow in the precision of packets."""
+    """Return whether `torch.distributed` computes the average itself: for floats, if `op` is Average.
+
+    If this module divided the sum of floats afterwards, the sum could overflow.
+    """
     return op is Average and tensor.dtype.is_floating_point
 
 
@@ -201,7 +204,9 @@ def _switch(how: How) -> InaProcessGroup | None:
 def add_zeros(process_set: ProcessSet, announced: Announcement) -> None:
     """Contribute zeros to an announced reduction, after this rank has called `join`."""
     reduction = announced.reduction
-    assert reduction is not None, f"{announced.name} is no reduction, so it takes no zeros"
+    assert reduction is not None, (
+        f"{announced.name} is no reduction: a rank contributes zeros only to reductions"
+    )
     data = [
         torch.zeros(list(shape), dtype=getattr(torch, dtype.removeprefix("torch.")))
         for dtype, shape in announced.zeros
@@ -388,7 +393,7 @@ def travel(
         tensors: The tensors.
         compression: The compressor.
         forth: Function that carries out the collective on compressed tensors.
-        back: Function that computes their gradients from the results' gradients.
+        back: Function that computes the compressed tensors' gradients from the results' gradients.
     """
     compressed = [compression.compress(tensor) for tensor in tensors]
     reduced = Differentiable.apply(forth, back, *(tensor for tensor, _ in compressed))

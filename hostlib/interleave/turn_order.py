@@ -1,11 +1,12 @@
 """Decide the order in which the jobs of a group use resources: in turns, with a barrier between turns.
 
-Time is cut into slots, as in figure 4 and equation 3 of the paper (Muri, SIGCOMM'22). In slot s the job whose
-offset is o may carry out its stage (o + s) mod k. Offsets differ, so in each slot only one job uses a
-resource. A slot begins when every member waits for a stage, and only members that wait for their job's stage
-in this slot go on; the other members keep waiting. So a job begins its first iteration in the slot of its
-first stage, a job that omits a stage skips that slot, and no job waits for a job that has ended. A job that
-is alone, or the last one left, takes no turns: its processes go on without waiting.
+Time is cut into slots, as in figure 4 and equation 3 of the paper (Muri, SIGCOMM'22). An iteration has k
+stages, one for each resource. In slot s the job whose offset is o may carry out its stage (o + s) mod k.
+Offsets differ, so in each slot only one job uses a resource. A slot begins when every member waits for a
+stage, and only members that wait for their job's stage in this slot go on; the other members keep waiting. So
+a job begins its first iteration in the slot of its first stage, a job that omits a stage skips that slot, and
+no job waits for a job that has ended. A job that is alone, or the last one left, takes no turns: its
+processes go on without waiting.
 
 No I/O, no clock: `turn_server` moves the messages.
 """

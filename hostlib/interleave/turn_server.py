@@ -57,10 +57,10 @@ class TurnServer(Door):
         patience_s: float = PATIENCE_S,
         host: str | None = None,
     ) -> None:
-        """Serve a group of jobs.
+        """Start to tell the jobs of a group, in turn, when to run their next stage.
 
         Args:
-            offsets: First stage of each job.
+            offsets: By job, the number of the stage with which it starts.
             ranks: Number of processes of each job.
             patience_s: Longest wait of the group for one of its members, seconds.
             host: Address of this machine at which processes on other machines join; None: all processes are

@@ -103,8 +103,8 @@ class HeldAddress:
     def strangers(self) -> int:
         """Return the number of datagrams so far that senders other than the switch have sent.
 
-        Call this at intervals: if this socket is full, the kernel drops datagrams, which all count as
-        strangers'.
+        Call this at intervals: while this socket is full, the kernel drops datagrams, and every dropped
+        datagram counts as one of a sender other than the switch.
         """
         for _ in range(_MOST_READ):
             try:

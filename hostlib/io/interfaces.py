@@ -41,7 +41,7 @@ def interfaces() -> tuple[Interface, ...]:
 
 
 def addresses() -> tuple[str, ...]:
-    """Return the IPv4 addresses that other machines may use for this one."""
+    """Return the IPv4 addresses at which other machines may reach this machine."""
     return tuple(each.ip for each in interfaces() if each.ip and not each.loopback)
 
 

@@ -48,7 +48,7 @@ class JobLog:
         try:
             if os.write(self._file, line) == len(line):
                 return
-            reason = "a line did not fit"
+            reason = "only a part of a line could be written"
         except OSError as error:
             reason = str(error.strerror)
         _log.warning("%s: %s; nothing more is logged", self._path, reason)

@@ -81,7 +81,7 @@ def _take_offer(connected: socket.socket) -> tuple[int, int, mmap.mmap]:
             raise ConnectionAbortedError(0, "the switch has refused the connection")
         magic, version, slots, slot_bytes, area_bytes = _OFFER.unpack(answer)
         if (magic, version) != (MAGIC, VERSION):
-            raise ConnectionAbortedError(0, "the switch is of another version")
+            raise ConnectionAbortedError(0, "the switch speaks another version of the shared memory protocol")
         return slots, slot_bytes, mmap.mmap(descriptors[0], area_bytes)
     finally:
         for descriptor in descriptors:

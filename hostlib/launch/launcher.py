@@ -134,7 +134,7 @@ class RunningWorkers(ABC):
 
     @abstractmethod
     def _ended(self) -> list[WorkerExit]:
-        """Return all workers that have ended, also those returned before."""
+        """Return all workers that have ended, also workers that an earlier call has returned."""
 
     @abstractmethod
     def _finish(self) -> None:

@@ -167,7 +167,7 @@ def meet(
                 "again, or two launches use one meeting point"
             )
         if "failed" in told:
-            raise RendezvousError(f"rank {rank}: rank 0 could not have the job admitted: {told['failed']}")
+            raise RendezvousError(f"rank {rank}: rank 0 could not admit the job: {told['failed']}")
         return JobConfig.from_json(json.dumps(told["configs"][rank]))
 
     try:

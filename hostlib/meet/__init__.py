@@ -218,9 +218,9 @@ class News:
         if not isinstance(gone, dict) or not all(
             rank.isdecimal() and isinstance(why, str) for rank, why in gone.items()
         ):
-            raise MessageError("gone must be an object of reasons by rank")
+            raise MessageError("gone must be an object with a reason for each rank")
         if not isinstance(left, dict) or not all(rank.isdecimal() for rank in left):
-            raise MessageError("left must be an object of numbers by rank")
+            raise MessageError("left must be an object with a number for each rank")
         return cls(
             go=message.get("go") is True,
             gone={int(rank): why for rank, why in gone.items()},

@@ -206,7 +206,7 @@ class MissingRanks(RendezvousError):
         """Make the error for the ranks `missing` of `size` ranks; append `more` to the message."""
         ranks = ", ".join(map(str, missing))
         named = f"rank {ranks} has" if len(missing) == 1 else f"ranks {ranks} have"
-        super().__init__(f"{named} not come within {patience_s:g} s, of {size} ranks{more}")
+        super().__init__(f"{named} not connected within {patience_s:g} s, of {size} ranks{more}")
 
 
 class FirstRank(Door):
@@ -226,7 +226,7 @@ class FirstRank(Door):
         self.connections: dict[int, socket.socket] = {}
         """Connections by rank, of ranks that have connected."""
         self.texts: dict[int, str] = {}
-        """Texts by rank, of ranks that have connected."""
+        """By rank, the text that the rank sent when it connected, such as the description of its call."""
         self._others, self._size = others, size
         self._refused = ""
         try:
@@ -252,8 +252,8 @@ class FirstRank(Door):
         rank, size = said.get("rank"), said.get("size")
         if size != self._size:
             raise RendezvousError(
-                f"it is of a launch of {size} ranks, this one has {self._size} and the same identifiers "
-                f"({_shown(self._place)}): start one after the other"
+                f"it is in a launch of {size} ranks, this launch has {self._size} ranks and the same "
+                f"identifiers ({_shown(self._place)}): start one after the other"
             )
         if type(rank) is not int or rank in self.connections or rank not in self._others:
             raise RendezvousError(f"rank {rank} has connected already, or is not expected here")
@@ -288,12 +288,12 @@ def reach(
             raise RendezvousError(f"rank {rank}: refused by rank {first}: {error}") from error
         except MessageError as error:
             raise RendezvousError(
-                f"rank {rank}: no first rank of this ina listens at {_shown(place)}: {error}"
+                f"rank {rank}: no first rank of this version of ina listens at {_shown(place)}: {error}"
             ) from error
         except OSError as error:
             if time.monotonic() > until_s:
                 raise RendezvousError(
-                    f"rank {rank}: rank {first} has not come within {patience_s:g} s{_advice(place)} "
+                    f"rank {rank}: rank {first} does not listen after {patience_s:g} s{_advice(place)} "
                     f"({_shown(place)}: {error.strerror or error})"
                 ) from error
             time.sleep(_RETRY_S)

@@ -97,7 +97,7 @@ class OtherEnd:
         self._socket = reach(path, rank, size, secret, _JOIN_S, first=first)
         said, descriptors, _, _ = socket.recv_fds(self._socket, 32, 1)
         if not descriptors:
-            raise RendezvousError(f"rank {rank}: rank {first}, the first of this machine, is gone")
+            raise RendezvousError(f"rank {rank}: rank {first}, the first rank of this machine, has ended")
         self.memory = _mapped(descriptors[0], int(said))
         os.close(descriptors[0])
 

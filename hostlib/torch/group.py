@@ -336,15 +336,15 @@ class InaProcessGroup(dist.ProcessGroup):
         unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SUMMED)
         reasons = (
             (self._calls is None, f"the group cannot use the switch: {self._why_never}"),
-            (operation not in ("sum", "avg"), f"the switch has no {operation}"),
+            (operation not in ("sum", "avg"), f"the switch has no operation {operation}"),
             (
                 any(tensor.layout is not torch.strided for tensor in tensors),
                 "the switch adds dense tensors only",
             ),
-            (bool(unknown), f"the switch does not add {unknown}"),
+            (bool(unknown), f"the switch does not add type {unknown}"),
             (
                 self._float64 == GLOO and torch.float64 in dtypes,
-                "the switch keeps 24 of 53 bits (to use it: INA_FLOAT64=switch)",
+                "the switch keeps only 24 of float64's 53 bits (to use it: INA_FLOAT64=switch)",
             ),
         )
         return next((reason for holds, reason in reasons if holds), None)

@@ -66,7 +66,7 @@ def join_group(store: dist.Store, rank: int, ranks: Sequence[int], timeout: time
     """
     key = _all_here(store, rank, ranks, timeout)
     if not hostlib.is_initialized() or hostlib.size() == 1:
-        return "its ranks have no job in the switch"
+        return "the default group has no job in the switch"
     communicator: Communicator | None = None
     why = ""
     try:

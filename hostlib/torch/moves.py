@@ -47,9 +47,12 @@ def why_no_move(
             any(tensor.layout is not torch.strided for tensor in tensors),
             "the switch moves dense tensors only",
         ),
-        (scatters and operation not in ("sum", "avg"), f"the switch has no {operation}"),
-        (scatters and bool(unknown), f"the switch does not add {unknown} in a reduce-scatter"),
-        (not _fits(kind, outputs, given, calls.communicator.size), "the tensors' sizes do not fit"),
+        (scatters and operation not in ("sum", "avg"), f"the switch has no operation {operation}"),
+        (scatters and bool(unknown), f"the switch does not add type {unknown} in a reduce-scatter"),
+        (
+            not _fits(kind, outputs, given, calls.communicator.size),
+            "types or sizes of input and output tensors do not match",
+        ),
     )
     return next((reason for holds, reason in reasons if holds), None)
 

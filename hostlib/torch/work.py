@@ -107,7 +107,8 @@ class SwitchWork(dist.Work):
             what: The collective's name in errors.
             callbacks: The threads for callbacks of the work's future.
             parts: Number of parts; the work ends when all parts have ended, or one fails.
-            device: Device of the tensors, if a result is ready only for later work on the caller's stream.
+            device: Device of the tensors, if the work may end before the device has written the result. Only
+                later work on the caller's stream then finds the result. None: the work ends afterwards.
             order: Function that returns a context of the stream on which results become ready.
         """
         super().__init__()

@@ -92,9 +92,10 @@ def exponent_of(value: float, *, above: bool = False) -> int:
 def block_error_bound(exponent: int, fan_in: int, numbers: Block, *, average: bool = False) -> float:
     """Return the largest absolute error of a sum of packed values, against the exact sum of the inputs.
 
-    With e = max(exponent, 1) every magnitude is below 2**(e - 126), and a unit of a field of b bits is that
-    times 2**(ceil(log2 fan_in) - b + 1): one bit is the sign's and the rest is room for the sum. Each rank's
-    error is half a unit; where a value is clamped, less than one. The sum is exact.
+    With e = max(exponent, 1) every magnitude is below M = 2**(e - 126). The unit of a field of b bits is
+    M * 2**(ceil(log2 fan_in) - b + 1): of the b bits, one is the sign and ceil(log2 fan_in) are room for the
+    sum. Each rank's error is at most half a unit; if the value is clamped, it is less than one unit. The sum
+    of the fields is exact.
 
     Args:
         exponent: The shared exponent of the packet.

@@ -176,7 +176,10 @@ class Data:
                 self._compare(self.array, self._base, 1, 0.0)
 
     def _own(self, rank: int, whole: Array | None = None) -> Array:
-        """Return a rank's shard of `whole`; if `whole` is None, of the input before `fill` scales it."""
+        """Return a rank's shard of the array `whole`.
+
+        None: return the rank's shard of the input that is the same for all ranks, which `fill` scales.
+        """
         part = slice(rank * self.shard.size, (rank + 1) * self.shard.size)
         return self._base[part] if whole is None else whole[part]
 

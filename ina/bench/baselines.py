@@ -43,7 +43,7 @@ class Library:
     install: str
     """The command that installs the module."""
     launcher: tuple[str, ...] = ()
-    """The launcher's command without ``-np`` and what follows; (): ranks are started without a launcher."""
+    """The launcher's command up to the option ``-np``; (): ranks are started without a launcher."""
     shared_object: str = ""
     """File name of the MPI library that mpi4py must load, because two MPI libraries may be installed."""
 

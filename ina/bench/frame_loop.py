@@ -46,8 +46,8 @@ class FrameLoop:
 
     Each frame holds a number, such as its PSN, which every pass increments.
 
-    Every frame goes through ingress. Each copy that leaves goes through egress: one copy, or one for each of
-    the replicas if the program multicasts the packet, to any group.
+    Every frame goes through ingress. Each copy that leaves goes through egress. A frame leaves as one copy,
+    or, if the program multicasts it to any group, as one copy for each item of `replicas`.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class JobKind:
     hidden: int
 
     def command(self, data: Path, iterations: int, cores: str) -> list[str]:
-        """Return the command that starts a worker of such a job."""
+        """Return the command that starts a worker of a job of this kind."""
         options = {
             "data": data,
             "iterations": iterations,
@@ -99,7 +99,7 @@ class Comparison:
     Attributes:
         offsets: Number of the stage at which each job starts a round. The offsets are chosen for the fastest
             round according to the profiles of the first runs.
-        predicted_round_s: Seconds per round by equation 3 of the paper.
+        predicted_round_s: Seconds per round by equation 3 of Muri's paper (SIGCOMM'22).
         contended_round_s: Seconds per round by equation 3, with the stage times that were measured while the
             jobs took turns. The excess over the prediction is the cost of interference between stages.
         measured_round_s: Mean seconds per iteration of the jobs. The excess over the contended round is the
@@ -182,7 +182,7 @@ class JobOnCpus:
         self._patience_s = patience_s
 
     def measure(self, cpus: Sequence[int], iterations: int) -> CpuMeasurement:
-        """Bind the job to these CPUs, let it run `iterations` iterations, and return their median times.
+        """Bind the job to these CPUs, run `iterations` iterations, and return the median time of each stage.
 
         Raises CpusNotMeasured.
         """

@@ -64,7 +64,7 @@ class PipelineBench:
     """Time per packet of additions and copies, without parsing and table look-ups, in the fastest round."""
     by_hand_ns_per_packet: float | None
     """Time per packet of the handwritten C program in the fastest round; None: `program` is shared or for
-    Tofino, and cannot be compared with it."""
+    Tofino, and cannot be compared with the C program."""
     copies_per_packet: float
     interpreter_packets_per_s: float
     completed_share: float

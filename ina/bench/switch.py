@@ -30,7 +30,8 @@ LEAST_FRAMES, MOST_FRAMES = 4096, 1 << 19
 WRITES_PER_BATCH = 1000
 
 PORTS = 512
-"""Number of ports that written entries use in turn (all ports of v1model), so that their actions differ."""
+"""Number of ports of v1model. The entries that are written use these ports in turn, so that the entries'
+actions differ."""
 
 PROGRAM = """
 #include <core.p4>
@@ -188,7 +189,7 @@ def _exact(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
 
 
 def _lpm(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
-    """Insert random prefixes of 16 to 32 bits, most of them of 24 as in the Internet's routing tables.
+    """Insert random prefixes of 16 to 32 bits, most of them of 24 bits, as in the Internet's.
 
     Returns frames to random addresses in these prefixes.
     """

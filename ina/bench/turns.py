@@ -25,14 +25,14 @@ _LOOK_S = 0.1
 
 @dataclass(slots=True)
 class ContenderTimes:
-    """Measurements of a contender, in seconds; each list has one entry for each iteration."""
+    """Measurements of a contender, such as a library, in seconds. Each list has one entry per iteration."""
 
     times_s: list[float] = field(default_factory=list)
-    """Elapsed time of the slowest rank."""
+    """For each turn, the elapsed time of the slowest rank."""
     processor_s: list[float] = field(default_factory=list)
-    """Processor time of all ranks together."""
+    """For each turn, the processor time of all ranks together."""
     switch_s: list[float] = field(default_factory=list)
-    """Processor time of the switches during the turn."""
+    """For each turn, the processor time of the switches."""
 
 
 def processor_s(processes: Iterable[int]) -> float:

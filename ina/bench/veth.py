@@ -379,7 +379,7 @@ def _beside(on: VethBed, another: VethBed, duration_s: float) -> VethPassed:
         other = threads.submit(_raw, "ina", another, FRAME, duration_s)
         found = _raw("ina", on, FRAME, duration_s)
         other.result()
-    return replace(found, name=f"{found.name}, another switch beside it")
+    return replace(found, name=f"{found.name}, a second switch forwarding, too")
 
 
 def _superframes(on: VethBed, duration_s: float) -> VethPassed:

@@ -80,9 +80,9 @@ class AdmitSettings:
         Declared(
             metavar="NAME,…",
             rich_help_panel=MACHINES,
-            help="With --cluster or --controller: give the name of a machine in the cluster, or names and "
-            "addresses by which to find it there. Repeat for each machine, in the order of their lowest "
-            "ranks. Default with --controller: this machine.",
+            help="With --cluster or --controller: give a machine of the job, by its name in the cluster, or "
+            "by names and addresses of which the cluster has one. Repeat for each machine, in the order of "
+            "their lowest ranks. Default with --controller: this machine.",
         ),
     ] = None
     host: Annotated[
@@ -100,7 +100,7 @@ class AdmitSettings:
         Declared(
             metavar="IP",
             rich_help_panel=MACHINES,
-            help="With --host: set the IP address at which these machines reach the switch.",
+            help="With --host: set the IP address at which the machines of --host reach the switch.",
         ),
     ] = SWITCH_IP
     given: Annotated[

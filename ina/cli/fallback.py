@@ -24,8 +24,8 @@ class FallbackOptions:
         str | None,
         Declared(
             metavar="HOST:PORT",
-            help="Exchange packets with the root switch at this address: its port for the fallback server. "
-            "Required without --serve.",
+            help="Exchange packets with this port of the root switch, which is the port for the fallback "
+            "server. Required without --serve.",
         ),
     ] = None
     serve: Annotated[

@@ -71,7 +71,7 @@ class MemoryOptions:
             max=255,
             metavar="PRIORITY",
             rich_help_panel=MEMORY,
-            help="Give all packets this priority; higher is more urgent. Default: measured, for each tensor.",
+            help="Give all packets this priority; higher is more urgent. Default: measured for each tensor.",
         ),
     ] = None
     congestion: options.Congestion = None
@@ -308,7 +308,7 @@ class SwitchOptions:
         return address
 
     def attachment(self, tls: options.TlsOptions, *, cluster: bool) -> Attachment | None:
-        """Return the running switch that --switch names; None if switches are started.
+        """Return the running switch that --switch names; None if this command starts the switches.
 
         Args:
             tls: The TLS options.
@@ -322,10 +322,14 @@ class SwitchOptions:
             for option, given in (("--tls-ca", connection), ("--replace-program", self.replace_program)):
                 refuse(given and not cluster, f"{option} is for a running switch: give --switch ADDRESS, too")
             return None
-        refuse(self.p4runtime is not None, "--p4runtime is for a switch that is started: leave --switch out")
+        refuse(
+            self.p4runtime is not None,
+            "--p4runtime is for a switch that this command starts: leave --switch out",
+        )
         refuse(
             self.port_kind != "auto",
-            "--port-kind is for a switch that is started: give its ports to 'ina switch'",
+            "--port-kind is for a switch that this command starts: give the ports of a running switch to"
+            " 'ina switch'",
         )
         refuse(self.tree, "--tree starts switches of its own: leave --switch out")
         return Attachment(
@@ -378,7 +382,8 @@ class FabricOptions:
             port_kind=self.switches.port_kind,
         )
         refuse(
-            fabric.attached and captures, "--pcap is for switches that are started: give it to 'ina switch'"
+            fabric.attached and captures,
+            "--pcap is for switches that this command starts: give --pcap to 'ina switch'",
         )
         if fabric.attached and impairments:
             raise Failure(LINK_FAULTS, exit_code=USAGE)

@@ -441,7 +441,7 @@ def _list_registers(cells: CellReader, switch: str) -> Reply:
 def _kind(register: Register) -> tuple[str, int, int]:
     """Return a register's name without the number at its end, its number of cells, and the bits per cell.
 
-    The list has one row for all registers with the same three values, such as one register for each lane.
+    `ina switch cells` lists registers with the same three values, such as one for each lane, in one row.
     """
     return re.sub(r"\d+$", "", register.name), register.size, register.bits
 

@@ -30,9 +30,10 @@ _RETRY_S: Final = 0.2
 
 
 class RemoteFallback:
-    """A `Fallback` (`ina.fallback.process`) in another process; reconnects if the connection is lost.
+    """A fallback server in another process (a `Fallback`); reconnects if the connection is lost.
 
-    The server keeps the jobs of a named `owner` when the connection ends. `hold` replaces the owner's jobs.
+    The server keeps the jobs of a named `owner` when the connection ends. `hold` passes the jobs that the
+    owner has from then on; the server drops the owner's other jobs.
     """
 
     def __init__(

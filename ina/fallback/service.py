@@ -116,7 +116,10 @@ class FallbackService(Door):
             with self._change:
                 left = self._forget(number)
             if left:
-                _log.warning("job %s: its owner is gone", ", ".join(map(str, left)))
+                _log.warning(
+                    "job %s is no longer served: the connection of its owner has ended",
+                    ", ".join(map(str, left)),
+                )
 
     def _forget(self, owner: int | str, keep: Collection[int] = ()) -> list[int]:
         """Stop serving the jobs of an owner, except `keep`; return the ids of the jobs that are removed."""

@@ -144,7 +144,9 @@ class GroupRun:
         if why := self.turns.broken:
             names = ", ".join(run.spec.job.name for run in self.runs)
             how = next((run.failure() for run in self.runs if run.spec.job.name == self.turns.culprit), None)
-            raise GroupFailed(f"the group of {names} broke: {why}" + (f" ({how})" if how else ""))
+            raise GroupFailed(
+                f"the jobs {names} can no longer take turns: {why}" + (f" ({how})" if how else "")
+            )
         for run in self.runs:
             run.check()
 

@@ -97,7 +97,7 @@ class HostAddresses:
             return HeldAddress(host, number)
         except OSError as error:
             raise AddressTaken(
-                f"cannot take UDP {host}:{number} for the host at port {port}: {error.strerror}",
+                f"cannot bind UDP {host}:{number} for the host at switch port {port}: {error.strerror}",
                 chosen=self._base is not None,
             ) from error
 

@@ -270,7 +270,7 @@ class JobRun(JobEnd):
             if workers.left_running and not interrupted:
                 left = workers.left_running
                 processes = f"{left:,} process" + "es" * (left != 1)
-                _log.warning("the workers left %s running, which is now ended", processes)
+                _log.warning("the workers left %s running; ended now", processes)
             if self._fault is not None and (failure is None or failure.at_s > self._fault_s):
                 failure = WorkerExit(-1, 1, self._fault)
             elif failure is not None and rendezvous.broken is not None and not rendezvous.complete:

@@ -105,7 +105,7 @@ def given_job(
         order = record_of(RunOrder, json.loads(text))
         (job,) = order.jobs
     except ValueError as error:
-        raise BadRun(f"INA_GIVEN is not as a controller sets it: {error}") from error
+        raise BadRun(f"INA_GIVEN does not hold the order of a controller: {error}") from error
     topology = topology_of(order)
     names = [identified(topology, each) for each in known_as]
     if sorted(names) != sorted(job.servers):

@@ -34,8 +34,8 @@ HOLD_S = 30.0
 """Maximum time, in s, for which `status` does not report a run's failure while the run's Slurm job is not
 over. If Slurm ends the Slurm job within this time, that is the cause of the failure."""
 SUSPECT_S = 600.0
-"""Time, in s, after the loss of a server by a run. During this time, the server is unusable whenever it does
-not respond to Slurm."""
+"""Time, in s, from the moment at which a run has lost a server. During this time, the server counts as
+unusable while it does not respond to Slurm. After it, Slurm's state of the node alone decides."""
 CANCELLED = "cancelled.json"
 """Name of the file in a run's folder with the numbers of the Slurm jobs that this service has cancelled."""
 LOST = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED")

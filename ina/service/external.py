@@ -103,7 +103,9 @@ class ExternalRuns:
             files.write(stop, since_s)
             fault_point("asked to end")
         if self._now() - since_s < LEASE_S:
-            raise RunnerGone("the launcher of the run's workers was asked to end them, and has not yet")
+            raise RunnerGone(
+                "the launcher of the run's workers was asked to end them, and has not done so yet"
+            )
         for job in files.read(self._of(number) / "run.json"):
             self.end(number, job, f"its workers were asked to end, but did not within {LEASE_S:g} s")
 
@@ -231,7 +233,7 @@ class Holders:
         ledger.woken.set()
 
     def run_of(self, name: str) -> int | None:
-        """Return the number of the run in which a job is held; None: the job is not held."""
+        """Return the number of the held run (`HeldRun`) that has a job; None: no held run has the job."""
         held = self._ledger.holds.items()
         return next((number for number, hold in held if name in hold.run.jobs), None)
 

@@ -142,7 +142,7 @@ class Network:
             except OtherOwner:
                 raise
             except SwitchError as error:
-                _log.warning("switch %s is not owned yet: %s", controller.address, error)
+                _log.warning("cannot mark switch %s as this controller's yet: %s", controller.address, error)
 
         with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="own") as threads:
             for step in (own,) if take_over else (check, own):  # all are checked before any is marked

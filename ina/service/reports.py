@@ -193,7 +193,7 @@ class Reports:
             f"{plural(region.size, 'slot')} of {at}" for at, region in sorted(place.regions.items())
         )
         if not others:
-            held = f"its own packets in flight need more than {slots or 'no slots'}"
+            held = f"the job's packets in flight need more slots than it has: {slots or 'no slots'}"
         else:
             held = f"{slots} are shared with {', '.join(others)}"
         return f"{percent(share)} of its packets went to the fallback server {place.fallback}: {held}"

@@ -127,7 +127,7 @@ class Runs:
             elif stopping:
                 continue
             elif status.blame not in (None, name):
-                events.append(Interrupted(now_s, name, f"its group broke: {status.broke or failure}"))
+                events.append(Interrupted(now_s, name, f"its group failed: {status.broke or failure}"))
             elif (event := self._failed(number, name, failure, status.lost)) is not None:
                 events.append(event)
             else:
@@ -192,5 +192,5 @@ class Runs:
         now_s = self._ledger.now_s
         self._lost[name] = self._lost.get(name, 0) + 1
         if self._lost[name] > LOST_RUNS:
-            return Ended(now_s, name, f"{LOST_RUNS + 1} times: {why}")
+            return Ended(now_s, name, f"{LOST_RUNS + 1} times interrupted: {why}")
         return Interrupted(now_s, name, why)

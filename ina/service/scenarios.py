@@ -35,7 +35,7 @@ class Processes:
         self._live = live_runner(name)
 
     def check(self, scenario: Scenario) -> None:
-        """Raise Unsupported or NetnsError if a scenario cannot run on such a testbed."""
+        """Raise Unsupported or NetnsError if a scenario cannot run on a testbed of this runner."""
         for fault in scenario.happening:
             if not isinstance(fault, Kill):
                 raise Unsupported(f"{fault}: only virtual time has such faults while jobs run")

@@ -217,10 +217,7 @@ class MachineSite:
 
     @property
     def name(self) -> str:
-        """The site's name.
-
-        All cluster files have this name, so that a service accepts a changed file as its site.
-        """
+        """The site's name, one for all cluster files: a service accepts a changed file as its site."""
         return "machines of a cluster file"
 
     @property

@@ -423,7 +423,7 @@ def _with_ports(attached: Attachment) -> tuple[Attachment, AttachedSwitch, HostA
     usable = tuple(port for port in attached.ports if port in told)
     if not usable:
         raise BadRun(
-            f"the switch at {attached.address} has ports {', '.join(map(str, told))}, and none of these",
+            f"the switch at {attached.address} has ports {', '.join(map(str, told))}, but no given port",
             setting="ports",
             value=f"{min(attached.ports)}-{max(attached.ports)}",
         )

@@ -172,7 +172,7 @@ class _BfrtServicer:
     def _rows(self, table_id: int) -> Rows:
         found = self._fixed.get(table_id) or self._program_rows().get(table_id)
         if found is None:
-            raise errors.NotFound(f"there is no table {table_id:#x}; ask for the pipeline config again")
+            raise errors.NotFound(f"there is no table with id {table_id:#x}; read the pipeline config again")
         return found
 
     # ------------------------------------------------------------------ entries

@@ -318,7 +318,7 @@ class _Groups(Stored):
             )
         for node in nodes:
             if (node,) not in self._nodes.rows:
-                raise NotFound(f"multicast group {key[0]}: there is no node {node}")
+                raise NotFound(f"multicast group {key[0]}: first add the missing node {node}")
 
     def incremented(self, old: Row, given: Row, *, takes_away: bool) -> Row:
         """Return the group `old` with the nodes of `given` added or, with `takes_away`, removed.

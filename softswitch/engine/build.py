@@ -65,7 +65,6 @@ def build(program: ir.Program, *, sanitize: bool = False) -> Path:
 
     The object implements ``runtime/pipeline.h``.
 
-
     With `sanitize`, a memory or arithmetic error in the object ends the process that has loaded it, with a
     report. This process must have preloaded the sanitizers' runtime (`sanitizer_environment`).
 

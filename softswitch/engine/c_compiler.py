@@ -40,7 +40,7 @@ LEVELS: Final = {
 }
 """For each machine type, the (``-march`` value, needed processor flags) of supplied objects, best first.
 
-The flags are those of ``/proc/cpuinfo``.
+The flags have the names that ``/proc/cpuinfo`` gives them.
 """
 
 

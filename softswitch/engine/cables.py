@@ -104,9 +104,10 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 class Cabling:
-    """Switches, their cables and ends, run by runtime/engine_cables.c. Times are microseconds.
+    """Switches, the cables between them, and the ends (ports without a cable), run by engine_cables.c.
 
-    Each cable and each end is an *entrance*. Entrances are numbered from 0: first the cables, then the ends.
+    Frames enter a switch through an *entrance*: a cable or an end. Entrances are numbered from 0: first the
+    cables, then the ends. Times are microseconds.
     """
 
     def __init__(

@@ -470,7 +470,7 @@ class NativeEngine:
             taken = self._library.engine_drain(
                 self._engine, port, into, lengths.buffer_info()[0], times.buffer_info()[0], count, len(data)
             )
-            assert taken == count, "only one thread drains a port"
+            assert taken == count, "two threads drain the port at once; only one may"
         return data, lengths, times
 
     def capture(self, settings: CaptureSettings | None) -> None:

@@ -140,7 +140,7 @@ def _known(things: dict[int, Any], kind: str, number: int, profile: ProfileInfo)
 
 
 def _slots(group: Any) -> list[int]:
-    """Return the member id of each slot of a group; a member has as many slots as its weight."""
+    """Return the member id of each slot of a group; a member's weight is its number of slots."""
     return [member.member_id for member in group.members for _ in range(member.weight)]
 
 

@@ -33,7 +33,7 @@ MAX_STREAMS = 64
 
 
 class StreamStanding(Enum):
-    """A controller's status in notifications."""
+    """A controller's status, as an arbitration notification of P4Runtime tells it."""
 
     PRIMARY = "primary"
     BACKUP = "backup"

@@ -146,7 +146,7 @@ def _pattern(key: ir.Key, operand: ScriptOperand | None, line: int) -> ir.Patter
         mask = full if operand.digits == 0 else operand.mask & full
         return ir.Pattern("mask", operand.value & mask, mask)
     if not operand.whole:
-        raise ScriptError(f"* in a value for key {key.name}, which is {key.match}", line)
+        raise ScriptError(f"want no * in the value for key {key.name}, which is {key.match}", line)
     return ir.Pattern("exact", operand.value)
 
 

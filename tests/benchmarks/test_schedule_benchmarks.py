@@ -123,7 +123,7 @@ def test_lucid_is_set_beside_baselines(
 
 
 def test_bad_arguments_of_lucid_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit, match="profiles and pairs need each other"):
+    with pytest.raises(SystemExit, match="--profiles and --pairs need each other"):
         run(lucid, monkeypatch, "schedule", "--profiles", "nowhere.csv")
     with pytest.raises(SystemExit, match=r"cluster_full_log\.csv: cannot be read"):
         run(lucid, monkeypatch, "schedule", "--folder", "nowhere")

@@ -78,7 +78,9 @@ def test_delay_is_the_kernels_or_refused_in_its_words() -> None:
     up = ina("topo", "up", "single-switch:2", "--name", NAME, "--target", "bmv2", "--delay", "0.02")
     if lacking:
         assert up.returncode != 0
-        assert "link h1 - s1: delay 20000us needs netem, for BMv2 cannot do it, and this kernel" in up.stderr
+        assert (
+            "link h1 - s1: delay 20000us needs netem, because BMv2 cannot do it, and this kernel" in up.stderr
+        )
         assert lacking in up.stderr.replace("\n", " ")
         return
     ping = good("exec", "h1", "--name", NAME, "--", "ping", "-c", "2", "-i", "0.2", "10.0.0.2")

@@ -134,9 +134,13 @@ def test_an_error_in_a_policy_ends_the_run_with_its_traceback() -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
-        ({"c": Region(0, 1)}, TestbedError, "the policy gives slots to 'c'; jobs on the switches are 'a'"),
-        ({"b": Region(0, 1)}, TestbedError, "the policy gives slots to 'b'; jobs on the switches are 'a'"),
-        ({"a": {"s9": Region(0, 1)}}, TestbedError, "gives 'a' slots of 's9'; it has some at s1, s2, s3"),
+        ({"c": Region(0, 1)}, TestbedError, "gives slots to 'c'; want one of the jobs on the switches: 'a'"),
+        ({"b": Region(0, 1)}, TestbedError, "gives slots to 'b'; want one of the jobs on the switches: 'a'"),
+        (
+            {"a": {"s9": Region(0, 1)}},
+            TestbedError,
+            "slots of 's9'; want switches that sum for the job: s1, s2, s3",
+        ),
         ({"a": Region(200, 57)}, BadJob, "the region of 57 slots from 200 exceeds the memory"),
     ],
 )
@@ -148,7 +152,7 @@ def test_answers_that_cannot_be_end_the_run(
 
 
 def test_a_switch_that_only_passes_packets_has_no_slots_to_give() -> None:
-    with pytest.raises(TestbedError, match="gives 'a' slots of 's2'; it has some at s1, s4, s5"):
+    with pytest.raises(TestbedError, match=r"gives job 'a' slots of 's2'; want .* for the job: s1, s4, s5"):
         run(lambda time_s, jobs: {"a": {"s2": Region(0, 0)}}, shape=(2, 1, 2))
 
 

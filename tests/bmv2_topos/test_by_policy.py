@@ -145,7 +145,9 @@ def test_a_fallback_server_beside_the_tree_is_reached_over_switches_that_do_not_
 def test_a_fallback_server_behind_a_switch_of_the_tree_is_refused() -> None:
     tree = Tree("s2", {"s3": "s2", "s4": "s2"}, frozenset({"s2", "s3", "s4"}))
     one = job("one", 4, servers=("h1", "h2", "h4", "h5"), fallback="h6", tree=tree)
-    with pytest.raises(TestbedError, match="its fallback server 'h6' is behind 's4', a switch of its tree"):
+    with pytest.raises(
+        TestbedError, match="reach its fallback server 'h6' through 's4', a switch of its tree"
+    ):
         run((one,), leaf_spine(2, 4, 3))
 
 
@@ -168,7 +170,7 @@ def test_workers_on_one_server_are_one_rank_and_a_job_on_one_server_sends_nothin
     [
         (
             {"cluster": "leaf-spine:2x2x3"},
-            "job 'second' finds no room: the jobs want 12 GPUs at a time, and .* 6",
+            "job 'second' does not fit: the jobs need 12 GPUs at the same time, and .* 6",
         ),
         ({"placement": "nearest"}, "placement 'nearest': known are netpack"),
         ({"placement": "scheduler"}, "placement 'scheduler': there is no scheduler here"),
@@ -179,7 +181,7 @@ def test_workers_on_one_server_are_one_rank_and_a_job_on_one_server_sends_nothin
             {"jobs": (job("one", deadline_s=1e-5),), "memory": "deadline"},
             "job 'one' cannot meet its deadline",
         ),
-        ({"transit": ("s9",)}, "--transit s9: want some of s1, s2"),
+        ({"transit": ("s9",)}, "--transit s9: want names of switches: s1, s2"),
     ],
 )
 def test_what_cannot_be_decided_is_refused(options: dict[str, object], complaint: str) -> None:
@@ -188,7 +190,7 @@ def test_what_cannot_be_decided_is_refused(options: dict[str, object], complaint
 
 
 def test_policies_need_a_network() -> None:
-    with pytest.raises(BadSpec, match="--routing grid needs a network to decide on: --cluster FILE"):
+    with pytest.raises(BadSpec, match="--routing grid needs a network: give --cluster FILE"):
         Simulation(jobs=TWO, routing="grid").run()
 
 

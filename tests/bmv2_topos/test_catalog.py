@@ -74,7 +74,7 @@ def test_nodes_of_somebody_elses_graph_are_switches_unless_they_say_otherwise() 
         ("fat-tree:3", "topology 'fat-tree:3': fat tree of 3 ports per switch: want an even number"),
         ("fat-tree:", r"want fat-tree, or sizes as in fat-tree:4 \(k\)"),
         ("leaf-spine:2x4", r"or sizes as in leaf-spine:2x4x2 \(spines, leaves, hosts per leaf\)"),
-        ("dumbbell:0x1", "0 hosts and 1 for traffic on a side: want 1 or more"),
+        ("dumbbell:0x1", "0 hosts for workers and 1 for traffic on each side: want 1 or more"),
     ],
 )
 def test_what_is_not_in_the_catalog_is_refused_with_what_is(text: str, message: str) -> None:

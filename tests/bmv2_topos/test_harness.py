@@ -74,7 +74,7 @@ def test_rows_come_in_order_whatever_the_number_of_processes(own: Experiment) ->
 
 def test_the_first_seeds_can_be_chosen_and_no_more_than_there_are() -> None:
     assert [scenario.labels["seed"] for scenario in with_seeds(scenarios(4), 2)] == [0, 1]
-    with pytest.raises(ValueError, match="5 seeds, must be 1 to 4"):
+    with pytest.raises(ValueError, match="5 seeds cannot be run; want 1 to 4"):
         with_seeds(scenarios(4), 5)
 
 

@@ -183,7 +183,8 @@ def test_a_kernel_without_netem_is_found_out_by_trying(
     slow = tree([1], link=Link("a", "b", delay_s=1e-3))
     lacks_netem.cache_clear()
     with pytest.raises(
-        MissingRequirement, match=r"link h1 - s1: delay 1000us needs netem, .* none \(tc -n: Specified qdisc"
+        MissingRequirement,
+        match=r"link h1 - s1: delay 1000us needs netem, .* no netem \(tc -n: Specified qdisc",
     ):
         TARGETS[BMV2].check_here(slow, ON_BMV2)
     (tmp_path / "tc").write_text("#!/bin/sh\n")
@@ -239,7 +240,8 @@ def test_missing_tools_are_named_with_where_they_come_from(
         target.check_here(tree([1]), ON_BMV2)  # either is enough
         (tmp_path / tool).unlink()
     with pytest.raises(
-        MissingRequirement, match=r"no 'ip' command: install iproute2 .* virtual and loopback do without"
+        MissingRequirement,
+        match=r"no 'ip' command: install iproute2 .* virtual and loopback need no namespaces",
     ):
         check_here()
 
@@ -273,7 +275,7 @@ def test_a_program_of_ones_own_is_compiled_before_anything_starts(
 def test_without_root_what_goes_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr("shutil.which", lambda tool: f"/sbin/{tool}")
-    with pytest.raises(NeedsRoot, match=r"need root \(the runners virtual and loopback do without\)"):
+    with pytest.raises(NeedsRoot, match=r"need root \(the runners virtual and loopback need no namespaces\)"):
         check_here()
 
 

@@ -125,7 +125,7 @@ def test_the_example_needs_less_time_than_a_fixed_window_where_queues_are_short(
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("Alone", r"two ranks with the same reports until round \d+ got \d+ and \d+ packets in flight"),
+        ("Alone", r"two ranks with equal reports .* \d+ got different limits: \d+ and \d+ packets in flight"),
         ("Divides", "own.py:Divides raised ZeroDivisionError"),
         ("Missing", "job 'first': congestion .*own.py:Missing: there is no 'Missing' to call"),
     ],

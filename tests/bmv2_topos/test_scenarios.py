@@ -95,7 +95,10 @@ def test_faults_of_links_become_properties_of_these_links_alone() -> None:
         (TEXT + LOSS + "job = 'a'\n", "scenario.toml:18: fault: job does not go with kind = 'loss'"),
         (TEXT + MOVE.replace("size = 16", ""), "scenario.toml:14: fault: size is missing"),
         (TEXT + MOVE + 'switch = "s2"\n', "scenario.toml:20: unknown switch 's2'; known are s1"),
-        (TEXT + '[[check]]\njob = "a"\nmetric = "x"', "scenario.toml:13: check: want metric with least or"),
+        (
+            TEXT + '[[check]]\njob = "a"\nmetric = "x"',
+            "scenario.toml:13: check: want the key metric with least or",
+        ),
         (TEXT + '[[check]]\njob = "a"\nmost = "x"', 'scenario.toml:15: check: most = "x": want a number'),
         ("summary = 1", "scenario.toml:1: summary = 1: want 1 to 200 printable characters in quotes"),
     ],

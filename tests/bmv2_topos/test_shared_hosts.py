@@ -151,7 +151,9 @@ def test_who_is_alone_on_a_host_has_the_usual_port_and_no_sink_has_it() -> None:
 
 def test_a_host_runs_out_of_ports() -> None:
     many = [Placement(("h1",) * 1000)] * 23
-    with pytest.raises(TestbedError, match="host 'h1' has more stations than the 22943 UDP ports for them"):
+    with pytest.raises(
+        TestbedError, match="more workers, servers and sinks than the 22943 UDP ports for them"
+    ):
         Assignment.of(many, [])
 
 

@@ -438,9 +438,9 @@ def test_the_table_is_for_people(both: Path, options: tuple[object, ...]) -> Non
     ("options", "message"),
     [
         (("--tree", "ring"), "--tree 'ring': want numbers from 1 to 32 joined by x, such as 2x4"),
-        (("--tree", "1x2"), "job 'one' has 4 workers; a tree of 1x2 has 2 places"),
-        (("--tree", "2x2", "--transit", "s9"), "--transit s9: want some of s1, s2, s3"),
-        (("--program", "exclusive", "--slots", 3), "1 private slots; the program exclusive takes 2"),
+        (("--tree", "1x2"), "job 'one' has 4 workers; a tree of 1x2 has 2 hosts"),
+        (("--tree", "2x2", "--transit", "s9"), "--transit s9: want names of switches: s1, s2, s3"),
+        (("--program", "exclusive", "--slots", 3), "1 private slots; a job of the program exclusive needs 2"),
         (("--loss", 2), "all links: loss is 2, must be a probability"),
         (("--tree", "2x2", "--link-loss", 2), "links between switches: loss is 2, must be a probability"),
         (("--delay", -1), "all links: delay_s is -1, must be 0 or more"),

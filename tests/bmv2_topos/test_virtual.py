@@ -276,10 +276,10 @@ def test_a_job_that_cannot_go_on_is_not_waited_for() -> None:
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        (lambda: run([job("a", 9)], shape=(2, 4)), "job 'a' has 9 workers; a tree of 2x4 has 8 places"),
+        (lambda: run([job("a", 9)], shape=(2, 4)), "job 'a' has 9 workers; a tree of 2x4 has 8 hosts"),
         (
             lambda: run([job("a"), job("b")], exclusive(dataclasses.replace(SMALL, slots=3))),
-            "job 'a': 1 private slots; the program exclusive takes 2",
+            "job 'a': 1 private slots; a job of the program exclusive needs 2",
         ),
         (lambda: run([job("a"), job("b"), job("a")]), "two jobs are called 'a'"),
         (lambda: run([job("a")], faults=[RemoveJob(0.0, "x")]), "unknown job 'x'"),

@@ -342,9 +342,9 @@ def test_a_job_is_put_on_everywhere_or_nowhere_parents_first() -> None:
     assert added.actions[0].writes[-1].entries == (job_row(shared_job(1, LOW)),)
     taken = seen(shared_job(7, LOW, counter_row=1, registration=LASTS))
     assert said(reconcile(desired, {**free, "b": taken})) == [
-        "job 1 at 'a' waits: it has no place at 'b' yet",
+        "job 1 at 'a' waits: it cannot be admitted to 'b' yet",
         "job 1 at 'b' waits: job 7 has its counter row, 1",
-        "job 1 at 'root' waits: it has no place at 'b' yet",
+        "job 1 at 'root' waits: it cannot be admitted to 'b' yet",
     ]
 
 

@@ -393,7 +393,7 @@ def test_residuals_that_cannot_be_are_refused() -> None:
             comm.allreduce(one, numbers="block16", residual=residual)  # type: ignore[arg-type]
     with pytest.raises(ina.UnsupportedArray, match="block16"):
         comm.allreduce(one, residual=np.zeros(4, np.float32))
-    with pytest.raises(ina.UnsupportedArray, match="for floats"):
+    with pytest.raises(ina.UnsupportedArray, match="for arrays of floats"):
         comm.allreduce(np.ones(4, np.int32), numbers="block16", residual=np.zeros(4, np.float32))
     with pytest.raises(ina.UnsupportedArray, match="'exponent', 'block16', 'block8', 'block4'\\), or None"):
         comm.allreduce(one, numbers="posit")  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ def test_a_tree_may_have_more_ranks_than_a_bitmap_has_bits() -> None:
         ({"fallback": 1}, "fallback is 1, must be true or false"),
         ({"atp": "yes", "fallback": True}, "atp is 'yes', must be true or false"),
         ({"bare": "yes"}, "bare is 'yes', must be true or false"),
-        ({"atp": True}, "atp is true: that needs a fallback server"),
+        ({"atp": True}, "atp is true, fallback is false: ATP needs a fallback server"),
         ({"epoch": 256}, r"epoch is 256, must be 0\.\.255"),
         (
             {"congestion": "cubic"},
@@ -120,7 +120,7 @@ def test_a_tree_may_have_more_ranks_than_a_bitmap_has_bits() -> None:
         ({"token": 7}, "token is of type int, must be a text"),
         ({"timeout_s": 0}, "timeout_s is 0"),
         ({"timeout_s": 700}, "straggler_timeout_s"),
-        ({"ranks": 3}, "unknown ranks; known are job, rank"),
+        ({"ranks": 3}, "unknown fields ranks; known are job, rank"),
         ({"transport": None}, 'an object "transport"'),
         ({"transport": {"kind": "udp"}}, "local, switch is missing"),
         ({"transport": {"kind": "tcp", "local": "a:1", "switch": "b:2"}}, "'tcp', must be"),

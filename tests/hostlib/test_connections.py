@@ -135,7 +135,7 @@ def test_a_line_recorded_from_another_connection_takes_no_ranks_place(place: Pla
         ({"secret": "another"}, "its INA_TOKEN differs"),
         (
             {"size": 4},
-            r"it is of a launch of 4 ranks, this one has 3 and the same identifiers \(.*x/socket\)",
+            r"it is in a launch of 4 ranks, this launch has 3 ranks and the same identifiers \(.*x/socket\)",
         ),
         ({"rank": 0}, "rank 0 has connected already, or is not expected here"),
         ({"rank": 3}, "rank 3 has connected already, or is not expected here"),
@@ -159,7 +159,7 @@ def test_an_older_rank_and_the_first_one_hear_why(place: Place) -> None:
         older.sendall(encode({"token": SECRET, "rank": 1, "protocol": 2}))
         why = f"it speaks protocol 2, this end {PROTOCOL}: install the same ina at both"
         assert heard(older, 10) == {"refused": why}
-        missing = f"ranks 1, 2 have not come within 0.1 s, of 3 ranks; one was refused: {why}"
+        missing = f"ranks 1, 2 have not connected within 0.1 s, of 3 ranks; one was refused: {why}"
         with pytest.raises(MissingRanks, match=re.escape(missing)):
             at_first.gather(0.1)
 
@@ -168,8 +168,8 @@ def test_an_older_rank_and_the_first_one_hear_why(place: Place) -> None:
     ("says", "why"),
     [
         (encode({"challenge": "x", "protocol": 4}), "it speaks protocol 4, this end 3: install the same ina"),
-        (b"0123456789abcdef\n", "no first rank of this ina listens at .*: a line is not JSON"),
-        (b"SSH-2.0-OpenSSH\n", "no first rank of this ina listens at .*: a line is not JSON"),
+        (b"0123456789abcdef\n", "no first rank of this version of ina listens at .*: a line is not JSON"),
+        (b"SSH-2.0-OpenSSH\n", "no first rank of this version of ina listens at .*: a line is not JSON"),
     ],
 )
 def test_a_rank_at_a_first_one_of_another_version_says_so(says: bytes, why: str) -> None:
@@ -197,7 +197,7 @@ def test_a_rank_waits_for_the_first_one_and_takes_no_other_launchs_socket(tmp_pa
             early.result().close()
             at_first.connections[1].close()
     with pytest.raises(
-        RendezvousError, match=r"rank 1: rank 0 has not come within 0\.1 s: it has ended or not"
+        RendezvousError, match=r"rank 1: rank 0 does not listen after 0\.1 s: it has ended or not"
     ):
         reach(place, 1, 2, SECRET, 0.1)
 

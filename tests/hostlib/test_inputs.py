@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "dtype is int64, must be one of float32, float64, float16, int32$",
     ),
     "huge whole numbers": ([2**70], "dtype is object, .*; its elements are of type int"),
-    "truth values": (np.array([True]), r"dtype is bool.*array\.astype\(numpy\.int32\) counts"),
+    "truth values": (np.array([True]), r"dtype is bool.*sum array\.astype\(numpy\.int32\) to count"),
     "complex": (np.array([1j]), r"dtype is complex128.*sum array\.real and array\.imag"),
     "long doubles": (np.zeros(2, np.longdouble), r"dtype is .*array\.astype\(numpy\.float32\) rounds"),
     "texts": (["a"], "dtype is <U1"),
@@ -119,7 +119,7 @@ WRONG_OUT: dict[str, tuple[Any, Any, str]] = {
     "another shape": (
         ONES,
         np.ones((2, 3), np.float32),
-        r"out is float32\(2, 3\), the array is float32\(6,\)",
+        r"out is float32\(2, 3\), must be like the array: float32\(6,\)",
     ),
     "another byte order": (ONES, np.ones(6, ">f4"), r"out is >f4\(6,\)"),
     "a tensor that is a copy": (
@@ -254,7 +254,7 @@ def test_torch_tensors_that_cannot_be_summed_are_refused(alone: ina.Communicator
     for out, message in (
         (torch.ones(1).expand(3), "elements of out share memory"),
         (torch.ones(3, requires_grad=True), "out is a torch.Tensor that NumPy cannot read"),
-        (torch.ones(3, dtype=torch.float64), r"out is float64\(3,\), the array is float32\(3,\)"),
+        (torch.ones(3, dtype=torch.float64), r"out is float64\(3,\), must be like the array: float32\(3,\)"),
     ):
         with pytest.raises(ina.UnsupportedArray, match=message):
             alone.allreduce(ones, out=out)
@@ -274,7 +274,10 @@ def test_float64_beyond_float32_is_named_for_what_it_is() -> None:
 
     with SocketSwitch(2) as switch:
         (other,), (holder,) = on_every_rank(switch, body)
-    limit = "beyond float32 (3.4e+38), as which float64 is summed, in the packet that starts at element 64"
+    limit = (
+        "beyond the range of float32 (3.4e+38), in which float64 is summed, "
+        "in the packet that starts at element 64"
+    )
     assert holder.startswith(f"job 7: 1e+300 (element 70), {limit}")
     assert other.startswith(f"job 7: NaN, infinity or a number {limit}")
 
@@ -284,7 +287,7 @@ def test_a_float32_that_is_not_finite_is_called_that(alone: ina.Communicator) ->
         ina.NonFiniteError, match="job 0: NaN or infinity in the packet that starts at element 1"
     ):
         alone.allreduce(np.array([1, np.inf], np.float32))
-    with pytest.raises(ina.NonFiniteError, match=r"1e\+300 \(element 1\), beyond float32"):
+    with pytest.raises(ina.NonFiniteError, match=r"1e\+300 \(element 1\), beyond the range of float32"):
         alone.allreduce(np.array([1, 1e300]))
 
 

@@ -158,7 +158,10 @@ def test_a_job_whose_program_cannot_do_it_refuses() -> None:
         (lambda comm: comm.broadcast(np.array([object()])), "dtype is object"),
         (lambda comm: comm.reduce_scatter(np.float32(1)), "first dimension must be a multiple of 1"),
         (lambda comm: comm.reduce_scatter(np.ones(3, np.int64)), "dtype is int64"),
-        (lambda comm: comm.all_gather(np.ones(3), out=np.ones(4)), r"out is float64\(4,\), all shards is"),
+        (
+            lambda comm: comm.all_gather(np.ones(3), out=np.ones(4)),
+            r"out is float64\(4,\), must be like all shards",
+        ),
         (lambda comm: comm.all_gather(np.ones(3), priority=256), "priority is 256"),
     ],
 )

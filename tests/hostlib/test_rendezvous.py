@@ -415,10 +415,10 @@ def test_a_member_that_reads_nothing_holds_up_nobody_and_is_gone() -> None:
 @pytest.mark.parametrize(
     ("said", "fault"),
     [
-        (b'{"gone": ["1"]}\n', "gone must be an object of reasons by rank"),
-        (b'{"gone": {"1": 3}}\n', "gone must be an object of reasons by rank"),
+        (b'{"gone": ["1"]}\n', "gone must be an object with a reason for each rank"),
+        (b'{"gone": {"1": 3}}\n', "gone must be an object with a reason for each rank"),
         (b'{"left": {"1": null}}\n', "left must be a whole number"),
-        (b'{"left": [1]}\n', "left must be an object of numbers by rank"),
+        (b'{"left": [1]}\n', "left must be an object with a number for each rank"),
         (b'{"fault": {}}\n', "fault must be a text"),
         (b"[" * 5_000 + b"\n", "more than 4 objects and lists"),
         (b"?\n", "not JSON"),

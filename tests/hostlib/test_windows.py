@@ -204,15 +204,15 @@ def answer(control: Congestion, outcome: Round | None = None) -> Limits:
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("zero", "own.py:zero: in_flight is 0, must be 1 to 8, the window"),
+        ("zero", "own.py:zero: in_flight is 0, must be at least 1 and at most 8, the window"),
         (
             "not_a_number",
             "own.py:not_a_number: the answer is nan, must be Limits or a whole number of packets",
         ),
         ("fraction", "the answer is 1.5"),
         ("nothing", "the answer is None"),
-        ("beyond", "in_flight is 1000000, must be 1 to 8"),
-        ("no_claims", "claims is 0, must be 1 to 8"),
+        ("beyond", "in_flight is 1000000, must be at least 1 and at most 8"),
+        ("no_claims", "claims is 0, must be at least 1 and at most 8"),
         ("negative", "in_flight is -3"),
         ("bypass", "claims is 1, must be 8, the window, without a fallback server"),
         ("Raises", "own.py:Raises raised ZeroDivisionError"),
@@ -276,7 +276,10 @@ def test_the_core_asks_a_rule_in_c_by_itself(
 
 @pytest.mark.parametrize(
     ("name", "complaint"),
-    [("zero", "in_flight is 0, must be 1 to 25"), ("status", "the function returned 17, must be 0")],
+    [
+        ("zero", "in_flight is 0, must be at least 1 and at most 25"),
+        ("status", "its C function returned 17, must be 0"),
+    ],
 )
 def test_a_rule_in_c_that_answers_nonsense_ends_the_job(
     in_c: Callable[[str], str], name: str, complaint: str
@@ -293,7 +296,9 @@ def test_a_rule_that_answers_nonsense_at_the_start_is_a_wrong_configuration(
 ) -> None:
     with (
         SocketSwitch(1, slots=0, window=200, fallback=True, congestion=own("zero")) as switch,
-        pytest.raises(ina.ConfigError, match=r"own\.py:zero: in_flight is 0, must be 1 to 25"),
+        pytest.raises(
+            ina.ConfigError, match=r"own\.py:zero: in_flight is 0, must be at least 1 and at most 25"
+        ),
     ):
         ina.Communicator(switch.configs[0])
 

@@ -41,7 +41,11 @@ EXPRESSIONS = [
     ("hdr.h.a = (bit<8>)(1 @@/ 0);", "1 / 0 has no value", "a divisor other than 0"),
     ("hdr.h.a = hdr.h.a << @@-1;", "cannot shift by -1", None),
     ("hdr.h.a = hdr.h.a << meta.@@i;", "cannot shift by int<8>", "an amount of type bit<W>, or a constant"),
-    ("hdr.h.a = (bit<8>)(@@1 << hdr.h.a);", "cannot shift int 1 by an amount known only at run time", None),
+    (
+        "hdr.h.a = (bit<8>)(@@1 << hdr.h.a);",
+        "cannot shift 1, which has no width, by an amount known only at run time",
+        None,
+    ),
     ("meta.w = hdr.h.a ++ @@1;", "++ does not apply to an int without a width", "a width, such as 8w1"),
     ("hdr.h.a = hdr.h.b == 1 @@? 1 : 0;", "the width of the result is not known", None),
     ("hdr.h.a = hdr.h.b == 1 @@? hdr.h.a : meta.w;", "the branches of ?: are bit<8> and bit<32>", None),

@@ -67,7 +67,7 @@ def test_a_run_whose_worker_address_is_taken_says_so(attached: Attached) -> None
     with socket.socket(type=socket.SOCK_DGRAM) as other:
         other.bind((host, int(base) + PORTS[1]))
         said = refused("run", "-np", 2, *LANES, *attached.options, *worker("sums.py"), status=1)
-    assert f"cannot take UDP {host}:{int(base) + PORTS[1]} for the host at port {PORTS[1]}" in said
+    assert f"cannot bind UDP {host}:{int(base) + PORTS[1]} for the host at switch port {PORTS[1]}" in said
     assert "--worker-base" in said
 
 
@@ -91,4 +91,4 @@ def test_more_workers_than_the_switch_has_ports_are_refused_before_they_start(at
     assert "12 workers need 12 ports of the switch, and only 6 are free" in said
     said = refused("run", "-np", 1, *LANES, *attached.options, "--ports", "7-8", *worker("sums.py"))
     assert "--ports 7-8: the switch at" in said
-    assert "has ports 1, 2, 3, 4, 5, 6, and none of these" in said
+    assert "has ports 1, 2, 3, 4, 5, 6, but no given port" in said

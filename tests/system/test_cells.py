@@ -105,7 +105,11 @@ def test_registers_are_listed_and_read(attached: Attached) -> None:
     ("arguments", "status", "said"),
     [
         (("counters", "way"), 1, "the program has no counter 'way'; did you mean 'InaIngress.ways'?"),
-        (("registers", "x"), 1, "the program has no register 'x'; it has 45: omit the name to list all"),
+        (
+            ("registers", "x"),
+            1,
+            "the program has no register 'x'; it has 45 of this kind: omit the name to list all",
+        ),
         (("counters", "ways", "--index", "2-9"), 2, "--index 2-9: want cells of InaIngress.ways, 0 to 4"),
         (("counters", "ways", "--index", "x"), 2, "--index 'x': want numbers and ranges, such as 1-8,12"),
         (

@@ -360,7 +360,7 @@ def test_a_launcher_that_starts_too_few_ranks_is_named_on_all(here: Cluster) -> 
     here.serve_fallback()
     for status, _, errors in map(ended, started(here, 3, SUM, {"INA_MEETING_S": "3"}, size=4)):
         assert status == 1
-        assert "rank 3 has not come within 3 s, of 4 ranks" in errors
+        assert "rank 3 has not connected within 3 s, of 4 ranks" in errors
 
 
 def test_a_rank_on_a_machine_that_is_not_in_the_file_is_named_on_all(here: Cluster) -> None:

@@ -167,7 +167,7 @@ def test_a_training_ends_well_though_a_stranger_claims_the_highest_election_id(s
         assert "allreduces" in output
         if stays:
             assert "may still be on the switch" in errors
-            assert f"another controller (election id {2**128 - 1}) keeps the switch" in errors
+            assert f"another controller (election id {2**128 - 1}) is the primary of the switch" in errors
             return
         assert errors == ""
         with connect(attached.address) as controller:

@@ -173,7 +173,7 @@ def test_a_job_that_fails_is_named_and_its_partner_starts_again(tmp_path: Path) 
     assert "1 of 2 jobs failed; bad: rank 0 exited with status 7" in said
     log = [line.partition(" s  ")[2] for line in said.splitlines() if " s  " in line]
     assert any(line.startswith("started good, bad: on GPU 0: 2 interleave, efficiency") for line in log)
-    assert "interrupted good: its group broke: job bad, rank 0: SystemExit: 7" in log
+    assert "interrupted good: its group failed: job bad, rank 0: SystemExit: 7" in log
     again = log.index("started good: on GPU 0: alone")
     assert log[again + 1].startswith("ended good")
 

@@ -29,7 +29,7 @@ def family(pid: int) -> set[int]:
 def test_what_a_worker_leaves_running_is_ended_and_does_not_hold_up_the_run(where: str) -> None:
     done = ina("run", *LANES, "--", "sh", "-c", f"sleep 600 {where} & echo $! started")
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "ina: warning: the workers left 1 process running, which is now ended\n"
+    assert done.stderr == "ina: warning: the workers left 1 process running; ended now\n"
     assert not runs(int(done.stdout.split()[0]))
 
 

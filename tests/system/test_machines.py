@@ -149,7 +149,7 @@ def test_what_cannot_be_admitted_is_told_to_all_machines(here: Cluster) -> None:
     wrong = {"INA_OPTIONS": f"{host(here, 'h1')} --lanes 32"}
     first, other = ends([start(here, rank, ["-c", SUM], openmpi(rank, 2, 0, 1) | wrong) for rank in range(2)])
     assert "--host: the ranks are on 2 machines, but 1 are given" in first[2]
-    assert "rank 1: rank 0 could not have the job admitted: 'ina admit' ended" in other[2]
+    assert "rank 1: rank 0 could not admit the job: 'ina admit' ended" in other[2]
 
 
 @needs("torch")

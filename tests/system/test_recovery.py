@@ -94,5 +94,7 @@ def test_who_is_too_slow_is_told_with_what_is_lacking(
     monkeypatch.setattr(NumpyKernel, "next_timeout", lambda self, state: NEVER)
     monkeypatch.setattr(twin_kernel, "_take_reminder", lambda state, header, chain, now: None)
     schedule = one_rank_is_cut_off("fixed", packets=5000)
-    with pytest.raises(ScheduleFailed, match=r"^TooSlow .* job 1 lacked \d+ packets .*PSNs \d+ \(rank"):
+    with pytest.raises(
+        ScheduleFailed, match=r"^TooSlow .* job 1 recovers .*: it lacked \d+ packets .*PSNs \d+ \(rank"
+    ):
         recovery_of(schedule, rack, TWINS)

@@ -201,7 +201,7 @@ def test_a_switch_that_did_not_answer_is_not_waited_for_again(attached: Attached
             assert list(fabric.fleet.refused()) == ["s1"]
 
 
-STILL_SILENT = "missed a time-out, and is silent for 1 s more"
+STILL_SILENT = "did not answer a call in time, nor another one within 1 s"
 
 
 def test_a_fleet_waits_a_second_for_a_switch_that_hangs_and_notices_when_it_goes_on(

@@ -88,7 +88,7 @@ def test_two_testbeds_run_jobs_side_by_side_until_they_are_taken_down() -> None:
     a, b = f"{PREFIX}-a", f"{PREFIX}-b"
     good("up", "two-racks:1", "--name", a, "--rate", "1e9", "--lanes", 64)
     good("up", "single-switch:2", "--name", b, "--program", "shared", "--lanes", 32, "--loss", "0.02")
-    assert "is up, or something is left of it" in bad("up", "dumbbell", "--name", a)
+    assert "is up, or its files are left" in bad("up", "dumbbell", "--name", a)
     assert "has no node 'h9'; it has h1, h2, p1, s1" in bad("exec", "h9", "--name", a, "--", "true")
     assert ina("topo", "exec", "h1", "--name", a, "--", "sh", "-c", "exit 7").returncode == 7
     runs = [start("topo", "run", name, "--json", "--", *EXACT, "5003", "70000") for name in (a, b)]
@@ -276,7 +276,7 @@ def test_a_program_of_ones_own_has_the_controllers_forwarding(tmp_path: Path) ->
     (tmp_path / "broken.p4").write_text(BARE.replace("metadata_t m", "nothing_t m"))
     done = ina("topo", "up", "single-switch:1", "--name", name, "--p4", tmp_path / "bare.p4")
     assert done.returncode == 0, done.stderr
-    assert "s1: forwarding is left to you (P4Runtime at unix:" in done.stderr
+    assert "s1: has no forwarding entries; write your own over P4Runtime at unix:" in done.stderr
     broken = bad("up", "single-switch:1", "--name", f"{name}2", "--p4", tmp_path / "broken.p4", status=3)
     assert "broken.p4:" in broken
     assert "making namespaces" not in broken

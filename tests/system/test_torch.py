@@ -183,7 +183,7 @@ def test_tensors_of_a_device_are_copied_down_summed_and_copied_up_in_chunks(rank
 def test_a_copy_that_fails_ends_the_job_and_feedback_on_a_device_is_refused(ranks: Ranks) -> None:
     other, failed = ranks.errors("staged_copy_that_fails")
     assert failed[0] == "JobFault"
-    assert "has not come from its device: RuntimeError('CUDA error: an illegal" in failed[1]
+    assert "its array was not copied from the device: RuntimeError('CUDA error: an illegal" in failed[1]
     assert other[0] == "PeerLost"
     for _, text in ranks.errors("staged_with_residual"):
         assert "error feedback is for tensors on the CPU" in text

@@ -161,7 +161,7 @@ def test_a_run_leaves_what_passed_the_ports_of_its_switches(tmp_path: Path) -> N
     [
         (("--pcap", "{file}"), 2, "--pcap {file}: not a directory"),
         (("--pcap", "{folder}", "--pcap-limit", "much"), 2, "'much' is not a size"),
-        (("--pcap", "{folder}", "--switch", "grpc://127.0.0.1:1"), 2, "give it to 'ina switch'"),
+        (("--pcap", "{folder}", "--switch", "grpc://127.0.0.1:1"), 2, "give --pcap to 'ina switch'"),
     ],
 )
 def test_captures_that_cannot_be_are_one_error_and_leave_no_folder(

@@ -161,9 +161,9 @@ def _unread(pipe: int) -> int:
 
 
 def _asleep(pid: int) -> dict[str, tuple[str, str]] | None:
-    """Return how often each thread of a process was switched, by thread id; None if a thread is not asleep.
+    """Return the context switches of each thread of a process, by thread id; None if a thread is not asleep.
 
-    The values are two counts of context switches: voluntary ones, and all others.
+    Each value has two counts: of the voluntary context switches, and of the involuntary ones.
     """
     switches = {}
     for task in Path(f"/proc/{pid}/task").iterdir():

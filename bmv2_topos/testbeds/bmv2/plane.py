@@ -26,7 +26,7 @@ from softswitch.engine.entries import has_priorities
 from softswitch.engine.pipeline import MeterRates, PipelineError
 
 Members = Sequence[tuple[int, int]]
-"""Copies to make, as (port, replication id)."""
+"""Members of a multicast group or clone session: the port and the replication id of each copy."""
 
 
 class P4RuntimePlane:

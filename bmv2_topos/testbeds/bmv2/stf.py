@@ -109,9 +109,10 @@ def switch_command(socket: Path, known: str) -> tuple[list[str], list[str]]:
 class _Bmv2:
     """BMv2 as a `softswitch.stf.run.Target`; all `arrivals` of the script are known at the start.
 
-    The switch reads a packet once all other open inputs have a later packet. So every input but one holds its
-    next packet, or is closed if no packet follows. The exception is the input of the last packet: filling it
-    makes the switch read exactly one packet, the next packet of the script.
+    The switch reads a packet once each other open input holds a later packet. So one input stays empty: the
+    input whose packet the switch has read last. Each other input holds its next packet, or is closed if the
+    script has no further packet for it. When the empty input is filled or closed, the switch reads exactly
+    one packet, the next packet of the script.
     """
 
     def __init__(self, switch: FileSwitch, control: Control, arrivals: Sequence[tuple[int, bytes]]) -> None:

@@ -33,7 +33,10 @@ def find() -> None:
 
 
 def _spec() -> ModuleSpec | None:
-    """Return the spec of mininet alone: other packages in Debian's folder may be incompatible with ours."""
+    """Return the import spec of the package mininet; None if there is none.
+
+    Debian's folder is not added to Python's path, because its other packages may be incompatible with ours.
+    """
     if found := importlib.util.find_spec("mininet"):
         return found
     if not (DEBIAN / "__init__.py").exists():

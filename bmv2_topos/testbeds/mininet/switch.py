@@ -84,7 +84,7 @@ class P4Switch(Switch):  # type: ignore[misc]
         raise NotImplementedError
 
     def load(self) -> None:
-        """Load the program into the started switch; by default do nothing, as it starts with a program."""
+        """Load the program into the running switch. By default do nothing: it was started with a program."""
 
     def start(self, controllers: object) -> None:
         """Start the switch, also again after `stop`, with empty tables except for flooding.

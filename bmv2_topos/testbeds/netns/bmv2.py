@@ -63,8 +63,8 @@ class Bmv2Target:
         for link in topology.links:
             if (what := _netem(link)) and (why := lacks_netem()):
                 raise MissingRequirement(
-                    f"link {link.a} - {link.b}: {' '.join(what)} needs netem, for BMv2 cannot do it, and this"
-                    f" kernel has none ({why}); the target embedded needs none"
+                    f"link {link.a} - {link.b}: {' '.join(what)} needs netem, because BMv2 cannot do it, and"
+                    f" this kernel has no netem ({why}); the target embedded does not need netem"
                 )
 
     def compiling(self, program: Program, folder: Path) -> list[Command]:

@@ -33,7 +33,7 @@ class EmbeddedTarget:
             softswitch.p4info_once(text, name=name)
 
     def check_here(self, topology: Topology, program: Program) -> None:
-        """Raise PipelineError if a user's program cannot be built; else every switch would report this."""
+        """Raise PipelineError if a user's program cannot be built, before each switch reports the error."""
         for name, text in _own(topology, program):
             softswitch.load(softswitch.compile_once(text, name=name), backend="compiled")
 

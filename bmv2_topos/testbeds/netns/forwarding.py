@@ -35,7 +35,10 @@ def offered(rows: Iterable[TableEntry], program: ProgramInfo) -> list[TableEntry
 
 
 def left_hosts(macs: Iterable[str]) -> list[TableEntry]:
-    """Return the rows to delete for the MAC addresses of hosts that have left; their port means nothing."""
+    """Return the rows to delete for the MAC addresses of hosts that have left the topology.
+
+    A row is deleted by its MAC address: port 0 in the returned rows stands for any port.
+    """
     return [forwarding.bridge(mac, 0) for mac in sorted(macs)]
 
 

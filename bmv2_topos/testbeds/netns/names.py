@@ -31,7 +31,7 @@ def slug(text: str) -> str:
 def check_name(name: str) -> None:
     """Raise BadName for an invalid name of a testbed."""
     if not _NAME.fullmatch(name):
-        raise BadName(f"testbed {name!r}: want 1 to 32 letters, digits, _ and -, and no - in front")
+        raise BadName(f"testbed {name!r}: want 1 to 32 letters, digits, _ and -, the first of them not -")
 
 
 def check_nodes(topology: Topology) -> None:
@@ -39,7 +39,7 @@ def check_nodes(topology: Topology) -> None:
     for node in (*topology.ports, *(host.name for host in topology.servers)):
         longest = interface(node, len(topology.ports.get(node, ())))
         if not _NAME.fullmatch(node):
-            raise BadName(f"node {node!r}: in a testbed, want letters, digits, _ and -, and no - in front")
+            raise BadName(f"node {node!r}: in a testbed, want letters, digits, _ and -, the first not -")
         if len(longest) > MAX_INTERFACE:
             room = MAX_INTERFACE - (len(longest) - len(node))
             raise BadName(

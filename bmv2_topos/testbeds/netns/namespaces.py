@@ -32,7 +32,7 @@ _TICK_S = 0.01
 
 def check_here() -> None:
     """Raise MissingRequirement if this machine or user cannot have network namespaces."""
-    alternative = "the runners virtual and loopback do without"
+    alternative = "the runners virtual and loopback need no namespaces"
     for tool in ("ip", "tc"):
         if shutil.which(tool) is None:
             raise MissingRequirement(

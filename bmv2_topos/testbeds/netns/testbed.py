@@ -208,10 +208,11 @@ def _install(state: State, on_step: Callable[[str], None]) -> None:
                 if not state.program.own:
                     raise
                 if files := state.topology.switch[switch].runtime:
-                    on_step(f"{switch}: its table entries come from {', '.join(files)} alone")
+                    on_step(f"{switch}: gets the table entries of {', '.join(files)} only")
                     continue
                 on_step(
-                    f"{switch}: forwarding is left to you (P4Runtime at unix:{state.socket(switch)}): {error}"
+                    f"{switch}: has no forwarding entries; write your own over P4Runtime at"
+                    f" unix:{state.socket(switch)}: {error}"
                 )
 
 
@@ -240,7 +241,7 @@ def _make(state: State, on_step: Callable[[str], None]) -> dict[str, int]:
 def _check_free(name: str) -> None:
     what = None
     if store.folder(name).exists():
-        what = f"testbed {name!r} is up, or something is left of it"
+        what = f"testbed {name!r} is up, or its files are left"
     elif left := namespaces.existing(prefix(name)):
         what = f"network namespace {left[0]} already exists"
     if what:

@@ -42,7 +42,8 @@ class SlotRequest:
     """Slots of a job that shares slots; None: all slots."""
     max_age_us: int = 100_000
     ports: Ports | None = None
-    """UDP ports of the job's stations; None: `INA_UDP_PORT` for all, each at a host of its own."""
+    """UDP ports of the job's workers and fallback server. None: each is on a host of its own, at
+    `INA_UDP_PORT`."""
 
 
 class VirtualFleet(Fleet):
@@ -137,7 +138,8 @@ class VirtualFleet(Fleet):
     def rewrite(self, switch: str, admission: Admission) -> None:
         """Replace a job's row in the job table of a switch at once, and abort a move of the job there.
 
-        A real controller does not do so while the job runs: packets in flight meet the new row.
+        A real controller does not do so while the job runs, because the switch would process packets in
+        flight by the new row.
         """
         if moving := self._moving.pop((switch, admission.job), None):
             self.targets[switch].write("DELETE", [change_row(moving)])

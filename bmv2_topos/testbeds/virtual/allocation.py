@@ -143,7 +143,9 @@ class Reallocator:
         for name, regions in self._policy(now * 1e-9, present).items():
             if name not in present:
                 there = ", ".join(map(repr, present)) or "none"
-                raise TestbedError(f"the policy gives slots to {name!r}; jobs on the switches are {there}")
+                raise TestbedError(
+                    f"the policy gives slots to {name!r}; want one of the jobs on the switches: {there}"
+                )
             self._change(present[name], regions)
 
     def _change(self, job: RunningJob, regions: Regions) -> None:
@@ -152,7 +154,8 @@ class Reallocator:
         for switch, region in wanted.items():
             if switch not in now:
                 raise TestbedError(
-                    f"the policy gives {name!r} slots of {switch!r}; it has some at {', '.join(now)}"
+                    f"the policy gives job {name!r} slots of {switch!r}; want switches that sum for the job:"
+                    f" {', '.join(now)}"
                 )
             place(self._slots, region)
         self._fleet.move(job.id, wanted)

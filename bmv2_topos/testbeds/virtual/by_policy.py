@@ -70,8 +70,8 @@ def decide(
     if waiting := [job for job in wanted if job.name not in allocator.placed]:
         gpus = sum(server.gpus for server in topology.servers)
         raise TestbedError(
-            f"job {waiting[0].name!r} finds no room: the jobs want {sum(job.gpus for job in jobs)} GPUs at a"
-            f" time, and {topology.name or 'the network'} has {gpus}"
+            f"job {waiting[0].name!r} does not fit: the jobs need {sum(job.gpus for job in jobs)} GPUs at the"
+            f" same time, and {topology.name or 'the network'} has {gpus}"
         )
     if ended := allocator.divide(0.0):
         raise TestbedError(f"job {ended[0]!r} cannot meet its deadline under memory policy {policies.memory}")
@@ -121,8 +121,8 @@ def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *,
         for above in topology.way(root, topology.rack_of[job.fallback])[1:]:
             if above in parents:
                 raise TestbedError(
-                    f"job {job.name!r}: its fallback server {job.fallback!r} is behind {above!r}, a switch of"
-                    f" its tree; want one at the root, {tree.root!r}, or off the tree"
+                    f"job {job.name!r}: packets reach its fallback server {job.fallback!r} through {above!r},"
+                    f" a switch of its tree; want a server at the root, {tree.root!r}, or outside the tree"
                 )
             parents[root] = above
             root = above

@@ -118,7 +118,7 @@ class _Losses:
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """A host: the switch port that is its end of the cabling, and its link's additional loss."""
+    """A host's number, the switch port to which the host is connected, and its link's additional loss."""
 
     number: int
     end: End
@@ -219,18 +219,21 @@ class Fabric:
                 self._recorder.collect(name, switch)
 
     def arrived(self) -> Sequence[int]:
-        """Return all ends at which packets have arrived since the last call, and perhaps further ends."""
+        """Return the numbers of the hosts at which packets have arrived since the last call.
+
+        Hosts without arrived packets may be among them.
+        """
         return self.cabling.waiting()
 
     # ------------------------------------------------------------------ hosts
 
     @property
     def hosts(self) -> int:
-        """Number of hosts, which is also the number of the cabling's ends."""
+        """Number of hosts; each host is at one end of the cabling."""
         return len(self._hosts)
 
     def end_of(self, host: str) -> int:
-        """Return the number of a host's end of the cabling."""
+        """Return a host's number; the `End` of its cable has the same number in `Cabling`."""
         return self._hosts[host].number
 
     def loses(self, host: str) -> bool:

@@ -35,7 +35,7 @@ class Assignment:
         it, because switches treat packets to that port as packets to aggregate.
 
         Raises:
-            TestbedError: a host has more stations than ports.
+            TestbedError: a host has more workers, fallback servers and sinks than UDP ports.
         """
         used: Counter[str] = Counter()
 
@@ -44,7 +44,8 @@ class Assignment:
             used[host] += 1
             if port > _LAST_PORT:
                 raise TestbedError(
-                    f"host {host!r} has more stations than the {_LAST_PORT - INA_UDP_PORT} UDP ports for them"
+                    f"host {host!r} has more workers, servers and sinks than the {_LAST_PORT - INA_UDP_PORT}"
+                    " UDP ports for them"
                 )
             return port
 

@@ -283,7 +283,7 @@ def request_of(
     slots = _power_of_two_up_to(min(share, 2 * window))
     if slots < 2:
         raise TestbedError(
-            f"job {entry.name!r}: {share} private slots; {settings.offers.title} takes 2 or more"
+            f"job {entry.name!r}: {share} private slots; a job of {settings.offers.title} needs 2 or more"
         )
     return SlotRequest(placement, slots=slots, window=slots // 2)
 

@@ -29,7 +29,8 @@ HOST_PORT: Final = 0
 """A host's only port."""
 
 Trace = Callable[[int, str, str, bytes, str], None]
-"""Function to call with every packet sent: time, sender, receiver, the packet's bytes, its fate."""
+"""Function to call with every packet sent. Its arguments are the time, the sender, the receiver, the packet's
+bytes, and a word for what the link does to the packet, such as "lost"."""
 
 
 class EventQueue(Generic[T]):
@@ -199,7 +200,7 @@ class PortedSwitch(Protocol):
 
 
 class SwitchNode:
-    """A switch in the network; its clock is `ahead_us` ahead of the network's."""
+    """A switch in the network; its clock is `ahead_us` microseconds ahead of the network's clock."""
 
     def __init__(self, network: Network, name: str, device: PortedSwitch, *, ahead_us: int = 0) -> None:
         self._network = network

@@ -116,7 +116,7 @@ def build(
     if shape is None or len(shape) == 1:
         places = [job.workers for job in jobs]
         if shape is not None and max(places) > shape[0]:
-            raise BadSpec(f"a job has {max(places)} workers, and the switch has {shape[0]} places for it")
+            raise BadSpec(f"a job has {max(places)} workers, but the switch has ports for {shape[0]} of them")
         topology = star(sum(places), servers=count, link=link)
         racks = [["s1"] * workers for workers in places]
     else:
@@ -124,7 +124,7 @@ def build(
         leaves = math.prod(inner)
         for job in jobs:
             if job.workers > leaves * per_rack:
-                text = f"a tree of {'x'.join(map(str, shape))} has {leaves * per_rack} places"
+                text = f"a tree of {'x'.join(map(str, shape))} has {leaves * per_rack} hosts for them"
                 raise BadSpec(f"job {job.name!r} has {job.workers} workers; {text}")
         needed = sum(-(-job.workers // leaves) for job in jobs)
         topology = tree([*inner, needed], servers=count, link=link, trunk=trunk, transit=transit)
@@ -177,7 +177,7 @@ def branches(
     region: Region | None = None,
     ports: Ports | None = None,
 ) -> Branch:
-    """Return the switches that a job needs, from the root down, with its workers as members.
+    """Return the root of the tree of switches that a job needs, with the workers and switches below each.
 
     Args:
         topology: The network.

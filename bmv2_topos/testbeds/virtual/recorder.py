@@ -37,7 +37,7 @@ class Recorder:
         """Add the packets that a switch has captured since the last call."""
         for port in switch.ports:
             records, dropped = switch.captured(port)
-            assert not dropped, "there is room for all"
+            assert not dropped, "a switch can hold all packets that it captures between two calls"
             self._switches[name, port] += records
 
     def sent(self, host: str, time_us: int, frames: bytes, length: int, *, lost: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""A fallback server on its host: the real core, without a process of its own."""
+"""A fallback server in virtual time, on its host: the real protocol core, without a process of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ SWITCH_MAC, SWITCH_IP = "02:00:00:00:ff:01", "10.0.255.1"
 
 
 def endpoints(topology: Topology, host: str, port: int = wire.INA_UDP_PORT) -> wire.Endpoints:
-    """Return source and destination of packets from a host's UDP port; switches do not read the latter."""
+    """Return the source and destination addresses of packets from a host's UDP port to the switch.
+
+    Switches do not read the destination.
+    """
     return wire.Endpoints(topology.mac(host), SWITCH_MAC, topology.ip(host), SWITCH_IP, port)
 
 

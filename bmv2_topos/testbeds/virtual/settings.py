@@ -55,7 +55,7 @@ class Stalled(TestbedError):
 class Cores:
     """Functions that make the hosts' protocol cores; tests pass models of the cores, or faulty cores.
 
-    Both may raise `hostlib.errors.NativeMissing`.
+    Both functions may raise `hostlib.errors.NativeMissing`.
     """
 
     kernel: Callable[[], Kernel] = NativeKernel
@@ -113,7 +113,8 @@ def offered(
         raise TestbedError(f"{found.title} puts {found.lanes} values into each packet, not {lanes}")
     if found.slots < wanted:
         raise TestbedError(
-            f"{found.title} has {found.slots} slots, but {wanted} are wanted: size registers by macro SLOTS"
+            f"{found.title} has {found.slots} slots, but {wanted} are needed: declare its registers with the"
+            " size SLOTS, a macro that is defined as the number of slots"
         )
     return found
 

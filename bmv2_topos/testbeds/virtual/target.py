@@ -78,7 +78,7 @@ class PipelineTarget:
         Raises NotPrimary at once if another controller has a turn: virtual time would not pass during a wait.
         """
         if self._taken:
-            raise NotPrimary(f"another controller keeps the switch at {self.address}")
+            raise NotPrimary(f"another controller is the primary of the switch at {self.address}")
         self._taken = True
         try:
             yield

@@ -154,9 +154,11 @@ class VirtualTestbed:
         self._stall = StallCheck(settings.patience_s)
         self._turns = HostTurns(self.fabric, interfaces, quick=quick)
         self._owners: list[str] = []
-        """Name of the job that owns each seat in `_turns`; "" for a flow."""
+        """By the number of each seat in `_turns`: name of the job whose worker or fallback server has the
+        seat; "" for the seat of a flow's sink."""
         self._seated = False
-        """False if seats must be assigned anew, because stations or the additional losses have changed."""
+        """False if `_turns` must get new seats, because workers, servers, sinks or additional losses have
+        changed."""
 
     # ------------------------------------------------------------------ the clock
 
@@ -181,7 +183,9 @@ class VirtualTestbed:
                     now_us = max(fabric.now_us + settings.coalesce_us, self._next_us())
                     if now_us > limit_us:
                         waiting = describe_waiting(self._left)
-                        raise Stalled(f"after {settings.limit_s:g} s of virtual time: {waiting}")
+                        raise Stalled(
+                            f"jobs have not ended after {settings.limit_s:g} s of virtual time: {waiting}"
+                        )
                     ticks += 1
                     self._sampler.sample(now_us * 1000, self._generations)
                     fabric.advance(now_us)
@@ -212,7 +216,7 @@ class VirtualTestbed:
         self._stall.check(self._left, now)
 
     def _jobs_of(self, seats: Iterable[int]) -> list[RunningJob]:
-        """Return the running jobs that own any of these seats, in the testbed's order."""
+        """Return the jobs whose workers or fallback server have any of these seats, in the jobs' order."""
         names = {self._owners[seat] for seat in seats}
         return [job for job in self._left if job.entry.name in names]
 

@@ -86,7 +86,7 @@ class HostTurns:
     """The seats of all stations, and their turns (see the module). Times are nanoseconds."""
 
     def __init__(self, fabric: Fabric, interfaces: Interfaces, *, quick: bool) -> None:
-        """Make an object without seats; with `quick`, C takes the turns that need no Python."""
+        """Make an object without seats. With `quick`, C code takes the turns that need no Python."""
         self._fabric = fabric
         self._interfaces = interfaces
         self._quick = _Quick(fabric.cabling) if quick else None
@@ -120,7 +120,7 @@ class HostTurns:
         """Copy state from C to the Python objects: the counters of sinks, and the due times of workers."""
         for number in np.flatnonzero(self._seats["arrived"]):
             flow = self._seated[number]
-            assert isinstance(flow, RunningFlow), "C counts packets only for sinks"
+            assert isinstance(flow, RunningFlow), "the C code counts packets only for sinks of flows"
             flow.count(int(self._seats["arrived"][number]))
         self._seats["arrived"] = 0
         for number in np.flatnonzero(self._seats["core"]):
@@ -170,7 +170,11 @@ class HostTurns:
         return had
 
     def _may_be_quick(self, host: str, numbers: Sequence[int]) -> bool:
-        """Return whether C may take turns at a host: one worker at most, no server, no additional loss."""
+        """Return whether C code may take the turns of the seats `numbers`, which are the seats at a host.
+
+        It may if there is at most one worker, no fallback server and no additional loss, and if no received
+        frames wait at the host.
+        """
         seated = [self._seated[number] for number in numbers]
         workers = sum(isinstance(each, TrainingWorker) for each in seated)
         others = workers < sum(not isinstance(each, RunningFlow) for each in seated)
@@ -204,7 +208,7 @@ class HostTurns:
 
 
 class _ByEnd:
-    """The seats at each end of the cabling."""
+    """The numbers of the seats at each host, by the number of the host's end of the cabling."""
 
     def __init__(self, ends: NDArray[np.uint32], count: int) -> None:
         """Group seats by end; `ends` are the ends of the seats, `count` is the number of ends."""
@@ -215,7 +219,7 @@ class _ByEnd:
         self.first[1:] = np.cumsum(np.bincount(ends, minlength=count))
 
     def seats(self, end: int) -> NDArray[np.uint32]:
-        """Return the seats at an end of the cabling."""
+        """Return the numbers of the seats at the host that is at an end of the cabling."""
         return self.order[self.first[end] : self.first[end + 1]]
 
 

@@ -81,7 +81,7 @@ class Training:
         return self.done >= self.iterations
 
     def advance(self, now: int) -> None:
-        """Compute up to `now`."""
+        """Advance the simulated computing to the time `now`."""
         while self.due <= now:
             at = self.due
             self.due = NEVER
@@ -136,15 +136,15 @@ class Training:
 _SHIFTS = 997  # a prime: number of tensors after which values repeat
 _LARGEST = 15.0
 _ROUNDED, _TO = 1.5, 2.0
-"""Values for encodings that cannot hold 1 exactly: all are 1.5, and every packet rounds them to 2. A packet
-whose largest value is from 1 to 2 has the unit 2 in such an encoding."""
+"""Magnitude of all values for encodings that cannot hold 1 exactly, and the magnitude to which these
+encodings round it. In such an encoding, a packet whose largest magnitude is from 1 to 2 has the unit 2."""
 
 
 def largest_exact(workers: int, numbers: Encoding) -> int:
     """Return the largest n for which the encoding holds all whole numbers up to n exactly; 0: none.
 
-    That needs a unit of at most 1 in each block: n must fit the value's bits, less the sign and the bits
-    reserved for the sum.
+    All whole numbers up to n are exact if the unit of each block is at most 1. So n must fit the bits of a
+    value without the sign bit and without the bits that are reserved for the sum of all ranks.
     """
     bits = 32 // encodings.per_lane(numbers) - 1 - (workers - 1).bit_length()
     return int(min(_LARGEST, 2 ** max(bits, 0) - 1))
@@ -228,9 +228,9 @@ class RankAgreement:
         first = self._answers.setdefault((number, digest), limits)
         if first != limits:
             raise BadLimits(
-                f"two ranks with the same reports until round {number} got {first.in_flight} and"
-                f" {limits.in_flight} packets in flight, {first.claims} and {limits.claims} claims; limits"
-                " must depend on rounds alone"
+                f"two ranks with equal reports of all rounds up to {number} got different limits:"
+                f" {first.in_flight} and {limits.in_flight} packets in flight, {first.claims} and"
+                f" {limits.claims} claims; limits must depend on the rounds' reports alone"
             )
 
 
@@ -285,7 +285,7 @@ class TrainingWorker:
         priority: int | Prioritize,
         now: int,
     ) -> None:
-        """Start the worker; `priority` is the priority of all its sums, or a function that computes each."""
+        """Start the worker. `priority` is the priority of all its sums, or computes the priority of a sum."""
         self.on_sum: Callable[[Sum], None] | None = None
         """Function to call with every finished sum; None: no function."""
         self._begun = now

@@ -363,7 +363,7 @@ Matcher = Callable[[int, Weigh, Sequence[int], NDArray[np.float64] | None], Pair
 
 
 FEW = 32
-"""Gammas are kept for later calls only if a call has at most this many groups."""
+"""Maximum number of groups in a matching whose gammas are kept for later matchings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -551,8 +551,8 @@ def _by_size(
 def places(stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
     """Return points that lie near each other for groups that interleave well, shape (nodes, k).
 
-    Two jobs interleave without gaps if the stage times of one job, cyclically shifted, equal those of the
-    other job. So a group's point is the mean of its jobs' stage times, cyclically shifted until the longest
+    Two jobs interleave without gaps if one job's stage times, cyclically shifted, equal the other job's stage
+    times. So a group's point is the mean of its jobs' stage times, cyclically shifted until the longest
     time is first.
     """
     k = stages.shape[1]

@@ -330,7 +330,9 @@ def explain(problem: MemoryProblem, division: MemoryDivision, job: Job) -> list[
     Why the job has these slots is explained in `controller.core.desired`.
     """
     if not problem.switches[job.name]:
-        why = "aggregate is off" if not job.aggregate else "it stays on one server, or no switch sums"
+        why = (
+            "aggregate is off" if not job.aggregate else "it has one server, or no switch sums its gradients"
+        )
         return [f"The job uses no switch memory: {why}."]
     return [
         line

@@ -170,11 +170,11 @@ SAME = 1 + 1e-12
 class FlowNode(NamedTuple):
     """A node of the tree of job number `job`: a switch or a server.
 
-    `link` is the number of the link up to the node `parent`, and `back` that of the link on which results
-    come down. `pool` is the memory in which the node sums; `NONE`: it only forwards. `source` is the flow
-    that begins at the node: 1 for a server. `kept` is the part of a sum that goes up: 0 for a root that sends
-    results down itself. `held` is the time for which a packet holds a slot, relative to the time that the
-    pool's rate assumes. Parents come before their children.
+    `link` is the number of the link up to the node `parent`, and `back` is the number of the link on which
+    results come down. `pool` is the memory in which the node sums; `NONE`: it only forwards. `source` is the
+    flow that begins at the node: 1 for a server. `kept` is the part of a sum that goes up: 0 for a root that
+    sends results down itself. `held` is the time for which a packet holds a slot, relative to the time that
+    the pool's rate assumes. Parents come before their children.
     """
 
     job: int

@@ -36,7 +36,8 @@ from controller.policies.placement.policy import PlacementProblem, settle
 from controller.vocabulary import Job
 
 FLOW, LEFT, RACK = 0.5, 0.02, 1.0
-"""Prices of a flow, of an unused GPU on a server of the job, and of a rack."""
+"""Prices of a flow, of an unused GPU on a server of the job, and of a rack. The unit is the value of a worker
+that gets the full rate of the fastest link."""
 
 RACKS = 4
 """Minimum number of racks considered for a job; they also have room for at least twice its workers."""
@@ -124,7 +125,7 @@ def worth(problem: PlacementProblem, placed: Job, *, measured: bool = False) -> 
 def _racks(problem: PlacementProblem, room: dict[str, int], workers: int) -> list[list[_Choice]]:
     """Return the best servers of each of the racks with the highest value for this number of workers.
 
-    There are `RACKS` of these racks, or more until they have room for twice as many workers.
+    There are `RACKS` such racks, or more if `RACKS` racks have no room for twice this number of workers.
     """
     racks: dict[str, list[_Choice]] = {}
     flows: dict[str, int] = {}

@@ -92,7 +92,7 @@ class PlacementProblem:
 
     @cached_property
     def state(self) -> FlowState:
-        """The steady state of the running jobs."""
+        """The rates of the running jobs' gradients in the steady state."""
         return steady_state(self.topology, self.running)
 
     @cached_property
@@ -266,11 +266,11 @@ def choose_fallback(state: FlowState, job: Job) -> str | None:
     """Return the fallback server of a placed job; None if there is no candidate.
 
     If some servers have a `fallback_port`, only these are candidates. If no server has one, all servers are
-    candidates, except those of the job. A server with a `fallback_port` that also runs the job's workers is
-    chosen only if there is no other candidate. The fallback server's switch becomes the tree's root. So racks
-    whose switch sums are preferred; of these, the rack nearest to the job's servers. Of several candidates in
-    a rack, the one whose link has most bandwidth left in the steady state is chosen (NetPack's parameter
-    server). O(racks² + servers of the nearest rack).
+    candidates, except the job's own servers. A server with a `fallback_port` that also runs the job's workers
+    is chosen only if there is no other candidate. The fallback server's switch becomes the tree's root. So
+    racks whose switch sums are preferred, and among these racks the one nearest to the job's servers. Of
+    several candidates in a rack, the one whose link has most bandwidth left in the steady state is chosen
+    (NetPack's parameter server). O(racks² + servers of the nearest rack).
     """
     topology = state.topology
     ways = ways_to(topology, racks_of(topology, job))

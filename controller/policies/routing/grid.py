@@ -56,16 +56,16 @@ MOST = 200_000
 """Maximum number of variables of a linear program. With more, a solver takes hours or fills the memory."""
 
 FREE = 1e4
-"""Capacity of an unlimited link in the linear program, in units of the fastest one that has a limit."""
+"""Capacity of an unlimited link in the linear program, in units of the fastest link that has a limit."""
 
 PASSES = 3
 """Number of times that each job gets new random trees, compared while other jobs keep theirs."""
 
 SMALL = 6
-"""Maximum number of switches of a cluster for which single branches of trees are exchanged (`_exchanged`)."""
+"""Maximum number of switches of a cluster for which `_exchanged` tries other branches in each tree."""
 
 FEW = 3
-"""Maximum number of routed jobs for which single branches of trees are exchanged (`_exchanged`)."""
+"""Maximum number of routed jobs for which `_exchanged` tries other branches in each tree."""
 
 MOST_EXCHANGED = 2_000
 """Maximum number of trees of a job, or pairs of trees of two jobs, that are tried at a time."""

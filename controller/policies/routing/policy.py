@@ -175,7 +175,7 @@ def tor_only(problem: RoutingProblem) -> dict[str, Tree]:
 
 
 def ecmp(problem: RoutingProblem) -> dict[str, Tree]:
-    """Sum at the switches of `tor_only`; each job uses its own random shortest paths, as with ECMP."""
+    """Sum at the top-of-rack switches; each job uses its own random shortest paths, as with ECMP."""
     return {
         job.name: problem.grow(job, {rack: rack for rack in racks_of(problem.topology, job)}, spread=True)
         for job in problem.routed

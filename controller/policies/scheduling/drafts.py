@@ -22,7 +22,7 @@ class Draft:
 
     @property
     def gpus(self) -> int:
-        """Number of GPUs that the members share."""
+        """Number of GPUs that the jobs of the group share."""
         return self.jobs[0].spec.gpus
 
     def same_members(self, group: Group) -> bool:

@@ -57,7 +57,7 @@ class Muri:
         self._drafted: dict[int, SizeDrafts] = {}
 
     def decide(self, view: View) -> Decision:
-        """Return the groups of the jobs at the head of the queue."""
+        """Return the groups of jobs that run now, made from the jobs at the head of the queue."""
         if unchanged := keep_until_repaid(view):
             return unchanged
         for job in view.finished:

@@ -20,7 +20,10 @@ class PaperOptions(Options):
     quantum_s: float = option("length of a time slice, in s (las, 2d-las)", 360.0, 1.0, 1e6)
     noise: float = option("largest relative error of measured stage times (muri, weave)", 0.0, 0.0, 0.99)
     estimate_error: float = option(
-        "spread of the logarithm of errors in durations (sjf, srtf, srsf, muri-s, weave-s)", 0.0, 0.0, 5.0
+        "standard deviation of the logarithm of errors in durations (sjf, srtf, srsf, muri-s, weave-s)",
+        0.0,
+        0.0,
+        5.0,
     )
     restart_scale: float = option("factor on the cost of restarts", 1.0, 0.0, 1e6)
     members: int = option("maximum number of jobs in a group (muri)", len(RESOURCES), 1, len(RESOURCES))
@@ -29,7 +32,9 @@ class PaperOptions(Options):
     short: float = option(
         "0: weave minimises completion times, 1: slowdowns, mainly of short jobs", 0.8, 0.0, 1.0
     )
-    width: int = option("weave considers jobs that need this many times the cluster's GPUs", 8, 1, 100)
+    width: int = option(
+        "weave considers the first jobs of its queue, up to this multiple of the cluster's GPUs", 8, 1, 100
+    )
     seed: int = 0
 
     @property

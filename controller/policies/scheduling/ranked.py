@@ -38,7 +38,7 @@ from controller.policies.scheduling.policy import RESOURCES, Decision, Group, Jo
 from controller.vocabulary import Cluster
 
 Rank = Any
-"""Anything that sorts: a number or a tuple."""
+"""Any value by which jobs can be sorted: a number or a tuple."""
 
 Entry = tuple[Rank, int, JobState]
 """Rank, the job's order of arrival (which breaks ties), and the job."""

@@ -3,7 +3,7 @@
 A job's attained service (time x GPUs) determines the job's queue. Each queue has a limit of service. A job
 that reaches the limit of its queue moves to the end of the next queue; no job moves back. Queues are served
 in order. Within a queue, running jobs precede waiting jobs, and both are served first come, first served.
-The default limits, in GPU-seconds, are those of the Tiresias simulator in Muri's repository.
+The default limits, in GPU-seconds, are the limits of the Tiresias simulator in Muri's repository.
 """
 
 from __future__ import annotations

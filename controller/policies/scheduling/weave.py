@@ -181,7 +181,7 @@ class Weave:
         return looked
 
     def _drafts(self, found: Sequence[Sequence[int]], looked: Sequence[_Entry]) -> Iterator[Draft]:
-        """Yield the groups, those with most GPUs first so that they fit, then each job in no group."""
+        """Yield the groups, largest number of GPUs first so that they fit, then each job in no group."""
         rest = {*range(len(looked))}
         for numbers in sorted(found, key=lambda group: (-looked[group[0]].gpus, min(group))):
             rest.difference_update(numbers)
@@ -235,7 +235,7 @@ class RoundLengthening:
         self._believed: dict[int, float] = {}
 
     def factor(self, members: int) -> float:
-        """Return the ratio for groups of this many members; 1 if none has been measured."""
+        """Return the mean ratio for groups of `members` jobs; 1 if no such group has been measured."""
         return self._believed.get(members, 1.0)
 
     def learn(self, seen: Iterable[tuple[int, float]]) -> bool:

@@ -23,8 +23,8 @@ LENGTHS = (0.8, 1.25)
 GAPS = (0.5, 1.5)
 """Range of the factor by which a variation changes the time between two arrivals."""
 SLOWED = 1.05
-"""A job counts as slowed down if its completion time is more than this many times that under the simplest
-policies."""
+"""A job counts as slowed down if its completion time, divided by its completion time under the simplest
+policies, exceeds this ratio."""
 GAIN = 0.03
 """Minimum gain, as a fraction of mean completion time, for which policies other than the default are
 recommended."""
@@ -155,8 +155,8 @@ class ChoiceSummary:
 def summarize(choice: PolicyChoice, found: Sequence[Figures], simplest: Sequence[Figures]) -> ChoiceSummary:
     """Summarize a choice of policies.
 
-    `found` has the figures of this choice, and `simplest` those of the simplest choice, both for the same
-    variations of the jobs in the same order.
+    `found` has the figures of this choice, and `simplest` the figures of the simplest choice, both for the
+    same variations of the jobs in the same order.
     """
     changes = [_ratio(own.avg_jct_s, other.avg_jct_s) - 1 for own, other in zip(found, simplest, strict=True)]
     factors = [

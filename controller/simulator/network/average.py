@@ -64,7 +64,7 @@ def phases_of(job: Job, *, latency_s: float = 0.0, announced_bits: float = 0.0, 
     Args:
         job: The job.
         latency_s: Seconds from a tensor's last bit until its sum is everywhere.
-        announced_bits: Bits sent in addition with each tensor, at most as many as the tensor has.
+        announced_bits: Number of bits sent in addition to each tensor; at most the tensor's own number.
         most: Maximum number of tensors; layers are merged if there are more.
 
     >>> from controller.vocabulary import Job
@@ -281,7 +281,7 @@ class _MeanField:
     def _out(self, own: Floats, part: Floats, times: Floats, rates: Floats) -> Floats:
         """Return the flow that leaves each node, as a multiple of the rate of the node's job.
 
-        `times` · `rates` is the mean rate of each node's job.
+        The mean rate of each node's job is its element of `times` multiplied by its element of `rates`.
         """
         flows = self.flows
         spends = np.where(self.summing, own * flows.held, 0.0)

@@ -19,7 +19,7 @@ from controller.vocabulary import Job
 def explain(simulated: NetworkResult, name: str) -> list[str]:
     """Return sentences about a job of a simulation with a log."""
     log = simulated.log
-    assert log is not None, "the simulation has to keep its log"
+    assert log is not None, "`simulated` has no log: simulate with `keep_log`"
     ended = next(each for each in simulated.result.jobs if each.spec.name == name)
     lines = [*_times(ended), *_deadline(simulated, ended)]
     placed = [(at_s, job) for at_s, other, job in log.places if other == name]

@@ -34,14 +34,14 @@ def generate(
         models: Names of the models to draw from.
         gap_s: Mean time between arrivals (Poisson); 0: all jobs arrive at once.
         deadlines: Fraction of the jobs with a deadline.
-        slack: A deadline is this many times the job's duration without communication.
+        slack: Ratio of a job's deadline to the job's duration without communication.
 
     Raises BadSpec for options out of range.
     """
     if jobs < 0 or not 0 <= deadlines <= 1 or not slack > 1 or gap_s < 0 or not models:
         raise BadSpec(
-            f"{jobs} jobs, {deadlines} with deadlines at slack {slack}, gap {gap_s} s: want a model, and 0 or"
-            " more jobs, 0 to 1 with deadlines, a slack above 1, a gap of 0 or more"
+            f"{jobs} jobs, {deadlines} with deadlines at slack {slack}, gap {gap_s} s: want at least one"
+            " model, 0 or more jobs, 0 to 1 with deadlines, a slack above 1, a gap of 0 or more"
         )
     rng = random.Random(seed)
     sizes = [(count, share) for count, share in WORKERS if count <= topology.gpus] or [(1, 1.0)]
@@ -79,7 +79,7 @@ def from_trace(
         models: Models to draw from, for jobs whose model's name does not begin with a name in
             `shapes.SHAPES`: they get the layers of one of these models, drawn once per model name.
         seed: Seed of the draws.
-        slack: Each job's deadline is this many times its duration; None: the trace's deadline, if any.
+        slack: Ratio of each job's deadline to its duration; None: the trace's deadline, if any.
 
     Raises BadSpec for an unknown model, or a slack of at most 1.
     """

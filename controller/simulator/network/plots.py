@@ -19,7 +19,7 @@ MOST_JOBS, MOST_SWITCHES = 60, 3
 def draw(simulated: NetworkResult, path: Path) -> None:
     """Draw a simulation with a log. Raises PlotsMissing."""
     log = simulated.log
-    assert log is not None, "the simulation has to keep its log"
+    assert log is not None, "`simulated` has no log: simulate with `keep_log`"
     switches = _busiest(log)
     figure, panels = new_figure(2 + len(switches))
     colours = {name: f"C{number % 10}" for number, name in enumerate(simulated.jobs)}

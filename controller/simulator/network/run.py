@@ -50,8 +50,9 @@ class NetworkSettings(AllocationSettings):
     """Settings of the network's model, beside the allocation policies' settings.
 
     Attributes:
-        window: Packets in flight of a worker. Before each tensor, a worker sends this many packets that only
-            announce exponents, or as many as the tensor has if these are fewer; 0: none.
+        window: Maximum number of a worker's packets in flight. Before each tensor, a worker sends packets
+            that only announce exponents: `window` packets or, for a smaller tensor, one for each of its
+            packets. 0: no such packets.
         resent: Fraction of a full link's capacity that is retransmissions, for each job after the first:
             queues make round trips longer, and late packets count as lost.
         tensors: Maximum number of tensors of a job; further layers are merged.

@@ -513,7 +513,7 @@ def _throughputs(text: str, gpu: str, source: str) -> dict[str, Any]:
 
 
 def _steps_per_s(table: dict[str, Any], kind: str, gpus: int) -> float:
-    """Return the measured steps per second, or `gpus` times those of one GPU; 0: neither is known."""
+    """Return the measured steps per second, or else `gpus` times one GPU's steps; 0: neither is known."""
     return _measured(table, kind, gpus) or _measured(table, kind, 1) * gpus
 
 

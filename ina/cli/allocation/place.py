@@ -287,7 +287,10 @@ class AllocSettings(common.Deciding):
     reading: common.Reading = "measured"
     now: Annotated[
         float,
-        Declared(metavar="SECONDS", help="Divide the slots for this time, on the clock of the deadlines."),
+        Declared(
+            metavar="SECONDS",
+            help="Set the time at which slots are divided, on the clock of the jobs' deadlines.",
+        ),
     ] = 0.0
     margin: common.Margin = 0.05
 

@@ -249,8 +249,8 @@ def _doubt(outcome: NetworkOutcome, crowded: Sequence[str]) -> str:
     some = ", ".join(crowded[:3]) + (", …" if len(crowded) > 3 else "")
     return (
         f"Note: with {' + '.join(outcome.task.names.values())}, {plural(len(crowded), 'job')} ({some}) shared"
-        f" the slots of a switch, although one job alone could fill more than {TOO_LONG:g} times its slots."
-        " Times of these jobs may be off by 60 %; 'ina sim' computes them packet by packet."
+        f" the slots of a switch, although one job alone could fill more than {TOO_LONG:g} times the switch's"
+        " slots. Times of these jobs may be off by 60 %; 'ina sim' computes them packet by packet."
     )
 
 

@@ -56,8 +56,8 @@ class AllreduceSettings:
     collective: Annotated[
         Operation,
         Declared(
-            help="Measure this collective. If each rank has a shard, --size is the size of all shards "
-            "together, rounded down so that all shards are equal."
+            help="Measure this collective. If each rank gives or gets one shard, --size is the size of all "
+            "shards together, rounded down so that all shards are equal."
         ),
     ] = Operation.ALLREDUCE
     dtype: Annotated[

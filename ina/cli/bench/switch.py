@@ -218,5 +218,5 @@ def _veth_parts(found: VethBench) -> Iterator[Listing | str]:
     )
     by_time = found.times_baseline(lambda case: 1 / (case.ns_per_frame or inf))
     for name, times in found.times_baseline(lambda case: case.frames_per_s).items():
-        text = f"{name}: {times:.1f} times BMv2's packets/s, 1/{by_time[name]:.1f} of its processor time"
+        text = f"{name}: {times:.1f} times BMv2's packets/s, 1/{by_time[name]:.1f} of BMv2's processor time"
         yield text

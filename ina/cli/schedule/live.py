@@ -68,8 +68,8 @@ class LiveSettings:
         Declared(
             min=0,
             metavar="ITERATIONS",
-            help="Measure first the stage times of jobs without stage times in the file, over this many "
-            "iterations; 0: do not measure.",
+            help="First measure the stage times of jobs whose stage times are not in the file, over this "
+            "many iterations; 0: do not measure.",
         ),
     ] = 0
     asking: options.AskingOptions
@@ -147,7 +147,7 @@ def _decided(
     network: Topology | None,
     policies: Policies,
 ) -> Core:
-    """Run the jobs, and return the core that decided.
+    """Run the jobs, and return the core of the controller with its decisions.
 
     Prints decisions to standard error as they happen, also with --json.
     """

@@ -207,7 +207,8 @@ async def jobs(
 async def job(name: str, service: Serving, person: Asker, tenant: Tenants = None) -> Response:
     """Return a job, even if it is over and no longer listed.
 
-    Here and below, `name` is the job's id, number or name; a name means the newest job of that name.
+    In each request about a job, `name` is the job's id, number or name; a name means the newest job of that
+    name.
     """
     try:
         return Json(views.of_job(own(service, person, name, tenant), service.ledger.now_s))
@@ -372,7 +373,7 @@ async def audit(service: Serving, person: Operator) -> Response:
 
 @_v1.get("/quotas", response_model=views.QuotasView)
 async def quotas(service: Serving, person: Asker) -> Response:
-    """List the quotas, reservations and usage of all tenants. Submitters get their own tenant's only."""
+    """List the quotas, reservations and usage of all tenants; for a submitter, of the own tenant only."""
     states = service.ledger.quotas.states()
     return Json({"quotas": [each for each in states if person.owns(each["tenant"])]})
 

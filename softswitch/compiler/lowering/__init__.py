@@ -349,7 +349,7 @@ def _translation(decl: ast.TypedefDecl) -> tuple[str, int]:
         uri, _, kind = map(str.strip, annotation.body.rpartition(","))
         if kind == "string":
             raise Unsupported(
-                "translation to strings", annotation.pos, "the number of bits at the controller"
+                "translation to strings", annotation.pos, "the number of bits of the value at the controller"
             )
         try:
             return unescape(uri), int(kind.removeprefix("bit<").removesuffix(">"), 0)

@@ -169,7 +169,7 @@ def look_up(body: Body, values: ValueSet, subjects: Sequence[ir.Expr], pos: ir.P
         raise CompileError(
             f"a value set of {len(values.keys)} values cannot match {len(subjects)} values of select",
             pos,
-            "as many values as the select has",
+            "one value for each value of the select",
         )
     for key, subject in zip(values.keys, subjects, strict=True):
         if key.expr.type != subject.type:

@@ -355,7 +355,7 @@ def _check_methods(body: Body, symbol: ExternDef, made: Object, decl: ast.Instan
     abstract = {method.name: method for method in symbol.decl.methods if method.abstract}
     if not abstract and decl.initializer is not None:
         raise CompileError(
-            f"extern {symbol.decl.name!r} has no abstract methods", decl.pos, "no { … } after it"
+            f"extern {symbol.decl.name!r} has no abstract methods", decl.pos, "no { … } after the instance"
         )
     if abstract and decl.initializer is None:
         raise CompileError(f"{decl.name!r} lacks methods", decl.pos, " and ".join(abstract))

@@ -65,7 +65,9 @@ def _instance(
         case BlockDef():
             if decl.initializer is not None:
                 raise CompileError(
-                    f"{ref.name!r} is no extern and has no abstract methods", decl.pos, "no { … } after it"
+                    f"{ref.name!r} is no extern and has no abstract methods",
+                    decl.pos,
+                    "no { … } after the instance",
                 )
             block = make_block(body, symbol, decl.args, decl.pos)
             instance = Instance(block, name, Scope(symbol.scope))
@@ -183,7 +185,9 @@ def _make_object(
     if symbol.decl.name not in OBJECTS:
         return body.unit.architecture.make_object(body, symbol, ref, decl, name)
     if decl.initializer is not None:
-        raise CompileError(f"extern {ref.name!r} has no abstract methods", decl.pos, "no { … } after it")
+        raise CompileError(
+            f"extern {ref.name!r} has no abstract methods", decl.pos, "no { … } after the instance"
+        )
     type_ = type_at(body, ref)
     assert isinstance(type_, t.ExternType)
     annotations = ir_annotations(decl.annotations)

@@ -218,7 +218,7 @@ def _shift(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
         if amount is not None:
             return Number(fold.bounded(fold.arithmetic(op, a.value, amount, pos), pos))
         raise CompileError(
-            f"cannot shift int {a.value} by an amount known only at run time",
+            f"cannot shift {a.value}, which has no width, by an amount known only at run time",
             left.pos,
             "a width, such as 8w1",
         )

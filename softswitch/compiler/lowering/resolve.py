@@ -239,7 +239,7 @@ Wire = ir.Bits | ir.Bool | ir.VarBits
 
 
 def wire_fields(name: str, type_: t.Type, pos: ir.Position) -> list[tuple[str, Wire]]:
-    """Return (name, type) of each scalar of a header field; those of nested structs are ``field.member``."""
+    """Return (name, type) of each scalar of a header field; a nested struct's are ``field.member``."""
     inner = t.base(type_)
     if isinstance(inner, t.TypeVar):
         return []

@@ -333,7 +333,8 @@ def _direct(
 ) -> Object:
     """Return the direct counter or meter of a table property. Raises CompileError.
 
-    `kind` is "counter" or "meter"; `owned` has those that already belong to a table, by name.
+    `kind` is "counter" or "meter"; `owned` has the counters or meters that already belong to a table, by
+    name.
     """
     if isinstance(prop.value, ast.CallExpr):
         value: Value = _in_place(body, prop, table.name, f"a direct_{kind}")

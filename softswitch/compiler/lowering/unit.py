@@ -42,7 +42,7 @@ def collecting() -> Iterator[dict[ir.Remark, None]]:
 
 
 def remark(message: str, pos: ir.Position) -> None:
-    """Add a warning to those that `collecting` collects."""
+    """Add a warning to the warnings that `collecting` collects."""
     _found.get({})[ir.Remark(message, pos=pos)] = None
 
 

@@ -316,7 +316,7 @@ class Broken(ir.SourceNode):
 
 
 class AlreadySaid(CompileError):
-    """The error for a use of a `Broken` name. It is not reported, as the declaration's error is."""
+    """The error for a use of a `Broken` name; not reported, because the declaration's error was reported."""
 
 
 Symbol = (

@@ -370,7 +370,7 @@ class PathState:
 
 
 def element(stack: str, index: int) -> str:
-    """Return the place of a stack's element."""
+    """Return the path of a header stack's element in the state, such as ``stack/[0]``."""
     return f"{stack}/[{index}]"
 
 

@@ -454,7 +454,7 @@ def _write_run(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> None
 
 
 def _write_lazy_loops(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun, lazy: Lazy) -> None:
-    """Write the loop twice: over lanes that are still in the frame, and over lanes in storage."""
+    """Write the loop over lanes twice: for lanes that are still read from the frame, and for copied ones."""
     out, home = body.out, lazy.home
     assert home.where is not None
     body.brought.add(home.where)  # for the loops only

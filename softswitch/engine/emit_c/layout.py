@@ -124,7 +124,7 @@ GRESS_STRUCTS = (
     *(META_STRUCT, "ingress_standard_metadata", "ingress_hdr"),
     *("egress_standard_metadata", "egress_hdr"),
 )
-"""The structs of a Tofino packet: those of ingress, then those of egress."""
+"""The structs of a Tofino packet: first the structs of ingress, then the structs of egress."""
 LARGE_STRUCT = "large"
 """The struct with the large headers of ingress and egress, after `GRESS_STRUCTS`; not cleared per packet."""
 

@@ -401,7 +401,10 @@ class _Fetches:
         """Numbers of the tables with fetched data."""
 
     def of(self, statements: Sequence[ir.Stmt]) -> None:
-        """Write the fetches for statements, including all branches of conditions that are not known yet."""
+        """Write code that fetches the table entries which these statements look up.
+
+        For a condition that is not known yet, the entries of both branches are fetched.
+        """
         for statement in statements:
             if isinstance(statement, ir.Apply):
                 self._fetch(self._layouts[self._numbers[statement.table]])

@@ -88,7 +88,10 @@ def test_wrong_use_is_refused(tmp_path: Path) -> None:
         call("los")
     with pytest.raises(SystemExit, match="there are memory, stragglers"):
         call("x")
-    assert refusal("loss", "--seeds", 9) == "loss: 9 seeds, must be 1 to 5, as many as the page has"
+    assert (
+        refusal("loss", "--seeds", 9)
+        == "loss: 9 seeds cannot be run; want 1 to 5, the seeds of the experiment"
+    )
     assert "are mutually exclusive" in refusal("loss", "--check", "--quick")
 
 

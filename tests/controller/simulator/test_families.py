@@ -52,7 +52,7 @@ def test_names_are_unique_and_lead_to_their_families() -> None:
 
 @pytest.mark.parametrize("name", ["best", ":fifo"])
 def test_other_names_are_unknown(name: str) -> None:
-    with pytest.raises(BadSpec, match="is unknown; 'ina schedule policies --all' lists them"):
+    with pytest.raises(BadSpec, match="is unknown; 'ina schedule policies --all' lists the known ones"):
         make(name, SimulationConfig(SMALL))
 
 

@@ -63,7 +63,7 @@ WRONG = [
     (("simulate", "--trace", TRACE, "--nodes", "1"), "asks for 16 GPUs; the cluster has 8"),
     (("simulate", "--trace", TRACE, "--format", "xml"), "format 'xml' is unknown"),
     (("simulate", "--load", "0"), "a load of 0; it must be positive"),
-    (("simulate", "--profiles", TRACE), "profiles and pairs need each other"),
+    (("simulate", "--profiles", TRACE), "--profiles and --pairs need each other"),
     (
         ("simulate", "--policy", "benchmarks.replicas.muri:srtf,lucid:fifo"),
         "policies of benchmarks.replicas.muri and of lucid need different",

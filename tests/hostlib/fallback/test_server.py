@@ -128,7 +128,7 @@ def test_a_switch_that_is_gone_is_survived(switch: socket.socket) -> None:
         ('{"remove": "7"}', "remove is '7', must be the id of a job"),
         ('{"add": 7}', "a job is 7, must be an object"),
         ('{"add": {"job": 7}}', "epoch is missing"),
-        ('{"add": {"job": 7, "epoch": 1, "tree": {"0": [0]}, "colour": 1}}', "unknown colour"),
+        ('{"add": {"job": 7, "epoch": 1, "tree": {"0": [0]}, "colour": 1}}', "unknown fields colour"),
         ('{"add": {"job": true, "epoch": 1, "tree": {"0": [0]}}}', "job is True, must be a whole number"),
         ('{"add": {"job": 7, "epoch": 1, "tree": {"0": [1]}}}', "tree: ranks are [1], must be 0..n-1"),
         ('{"add": {"job": 65536, "epoch": 1, "tree": {"0": [0]}}}', "job is 65536, must be 0..65535"),

@@ -109,7 +109,7 @@ def test_frames_and_superframes_arrive_and_nothing_is_left_behind() -> None:
     assert [case["name"] for case in found] == [
         "64 B, frame by frame",
         "1066 B, frame by frame",
-        "1066 B, frame by frame, another switch beside it",
+        "1066 B, frame by frame, a second switch forwarding, too",
         "1066 B, superframes",
     ]
     assert all(case["packets_per_s"] > 0 and case["lost_packets"] == 0 for case in found)

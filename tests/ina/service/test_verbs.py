@@ -155,7 +155,7 @@ VERBS = {
     "loses a link": Verb(loses_a_link, starts=2, said="job 'own' gets another tree"),
     "is cut off": Verb(is_cut_off, starts=2),
     "loses its runner": Verb(loses_its_runner, starts=2, said="the process that ran its workers ended"),
-    "loses its runner again and again": Verb(loses_its_runner_again_and_again, "failed", 4, "4 times: "),
+    "loses its runner again and again": Verb(loses_its_runner_again_and_again, "failed", 4, "4 times"),
     "loses its fallback server": Verb(loses_its_fallback_server),
     "loses a hung switch": Verb(loses_a_hung_switch, starts=2),
     "has a switch that forgets": Verb(has_a_switch_that_forgets),

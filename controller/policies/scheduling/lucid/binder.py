@@ -64,20 +64,27 @@ class LucidOptions(Options):
     """
 
     profiler_nodes: int = option("nodes for profiling; 0: profiles are known in advance", 1, 0, 1000)
-    lent_nodes: int = option("nodes lent to the profiler while jobs queue for it", 0, 0, 1000)
+    lent_nodes: int = option(
+        "maximum number of nodes to lend to the profiler while more than ten jobs wait for it", 0, 0, 1000
+    )
     busy_gpus: float = option(
         "lucid:online keeps lent nodes if it expects requests for more GPUs than this in ten minutes", 1e6
     )
     burst_s: float = option(
-        "longest profiling of a job while more than ten jobs wait, in s; 0: as profile_s", 0.0, 0.0, 1e6
+        "maximum time to profile a job while more than ten jobs wait for it, in s; 0: profile_s",
+        0.0,
+        0.0,
+        1e6,
     )
     monotone: bool = option(
         "1: lucid:online expects jobs of more GPUs to run no shorter, all else equal", False
     )
-    profile_s: float = option("longest profiling of a job, in s", 80.0, 1.0, 1e6)
-    capacity: int = option("largest sum of sharing scores; 0: no sharing", 2, 0, 2)
-    patience: float = option("largest ratio of a newcomer's remaining time to its partner's", 2.0, 0.01, 1e6)
-    unstable_at: float = option("coefficient of variation of GPU use that evicts a job", 0.5, 0.01, 1e6)
+    profile_s: float = option("maximum time to profile a job, in s", 80.0, 1.0, 1e6)
+    capacity: int = option("maximum sum of two jobs' sharing scores on one GPU; 0: no sharing", 2, 0, 2)
+    patience: float = option(
+        "maximum ratio of a job's expected time to its partner's on a shared GPU", 2.0, 0.01, 1e6
+    )
+    unstable_at: float = option("least coefficient of variation of GPU use that evicts a job", 0.5, 0.01, 1e6)
     period_s: float = option("interval at which lucid:online retrains its models, in s", 86_400.0, 60.0, 1e9)
     low: float = option(
         "lucid:online shares less if at most this many jobs arrive in ten minutes", 1.0, 0.0, 1e6
@@ -96,7 +103,7 @@ class LucidOptions(Options):
         if self.burst_s > self.profile_s:
             raise BadSpec(f"burst_s is {self.burst_s}; want at most profile_s, {self.profile_s} s")
         if self.very_low > self.low:
-            raise BadSpec(f"thresholds {self.very_low} and {self.low}; want 0 <= very low <= low")
+            raise BadSpec(f"very_low is {self.very_low} and low is {self.low}; want very_low <= low")
 
     def time_s(self, queue: int) -> float:
         """Return the seconds for which to profile a job while `queue` jobs wait (time-aware scaling)."""

@@ -48,7 +48,7 @@ class NameBuckets:
     known: Mapping[str, int]
 
     def bucket(self, name: str, *, similar: float = 0.6) -> int:
-        """Return the number of a name's bucket: as in `known`, or else that of the most similar exemplar.
+        """Return the number of a name's bucket: as in `known`, or else the most similar exemplar's bucket.
 
         Returns -1 (a new kind of job) if the similarity to this exemplar is below `similar`. The similarity
         is 1 minus the edit distance divided by the length of the longer name.
@@ -82,7 +82,9 @@ def bucket_names(
     Raises BadSample for no names, ExtraMissing without scikit-learn if there is anything to cluster.
     """
     if not names or most_common < 0:
-        raise BadSample(f"{len(names)} names, most_common is {most_common}; want 1 name or more, 0 or more")
+        raise BadSample(
+            f"{len(names)} names, most_common is {most_common}; want 1 name or more, most_common from 0 on"
+        )
     ranked = [name for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))]
     exemplars = ranked[:most_common]
     known = {name: number for number, name in enumerate(exemplars)}
@@ -177,7 +179,7 @@ class DurationModel:
     def predict_s(self, job: JobFacts) -> float:
         """Return the expected duration in seconds, at least 1.
 
-        For an unseen user's job it is the mean of all jobs with as many GPUs.
+        For an unseen user's job, return the mean of all jobs with the same number of GPUs.
         """
         if job.user not in self.users:
             return self.means_s.get(job.gpus, self.mean_s)
@@ -187,7 +189,7 @@ class DurationModel:
         """Return the reasons for a prediction: the factor by which each term changes the duration."""
         if job.user not in self.users:
             who = f"user {job.user} is new" if job.user else "the job names no user"
-            return [f"{who}: {self.predict_s(job):.0f} s is the mean of jobs with as many GPUs"]
+            return [f"{who}: {self.predict_s(job):.0f} s is the mean of jobs with the same number of GPUs"]
         lines = [f"start: {math.exp(self.model.intercept):.0f} s"]
         for part in self.model.explain(features(job, self.names)):
             values = ", ".join(str(v) for v in part.values)

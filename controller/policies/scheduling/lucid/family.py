@@ -95,8 +95,8 @@ def tune_settings(
     for name, values in choices.items():
         if name not in start or not values:
             raise BadSpec(
-                f"setting '{name}' has {len(values)} choices, and it {_is(name in start)} in use; want 1"
-                " choice or more, and a setting in use"
+                f"setting '{name}' has {len(values)} choices, and {_is(name in start)} in `start`; want"
+                " at least 1 choice, and a setting in `start`"
             )
     if not 0 <= min_gain < 1:
         raise BadSpec(f"a minimal gain of {min_gain}; want a fraction of the cost, from 0 to below 1")
@@ -429,7 +429,7 @@ def _measurements(
         usages = make_usages(20, seed=seed)
         return usages, make_pairs(usages, seed=seed)
     if profiles is None or pairs is None:
-        raise BadSpec("profiles and pairs need each other: give both or neither")
+        raise BadSpec("--profiles and --pairs need each other: give both or neither")
     with raising_bad_trace(profiles):
         usages = read_usages(profiles)
     with raising_bad_trace(pairs):

@@ -172,8 +172,8 @@ class OnlineLucid:
     def _expected_s(self, job: JobState) -> float:
         """Return a job's expected duration in seconds, by the model.
 
-        Without a model, it is the mean of ended jobs with as many GPUs or, if there is none, of all ended
-        jobs.
+        Without a model, return the mean of the ended jobs with the same number of GPUs or, if there is none,
+        of all ended jobs.
         """
         model = self._durations.model(self._now_s)
         if model is not None:

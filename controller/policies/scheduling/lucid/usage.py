@@ -369,7 +369,7 @@ def _inputs(features: Sequence[str], samples: Sequence[Sequence[Value]], categor
 
 
 def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = ()) -> None:
-    """Draw the shape functions of these features, one below the other; by default, of all with a shape.
+    """Draw the shape functions of `features`, one below the other; by default, of all that have one.
 
     Raises PlotsMissing without matplotlib, BadSample for a feature without a shape function.
     """
@@ -413,7 +413,7 @@ def features(counts: Sequence[float], when: datetime, *, interval_s: int) -> tup
     """Return the features of the interval that begins at `when`, from the counts of earlier intervals.
 
     A soft sum weights recent intervals more: the weight halves with each quarter of the window. A feature is
-    None if it needs counts from before the first one.
+    None if it needs a count from before the first count.
     """
     per_hour = 3600 // interval_s
     found: list[Value] = [float(when.weekday()), float(when.hour), float(when.minute)]

@@ -167,10 +167,10 @@ class AntMan:
         return complete
 
     def _hold_part(self, job: JobState, hold: _Hold, need: int, without: frozenset[int]) -> bool:
-        """Hold `need` free GPUs of one node; return True if a node has as many.
+        """Hold `need` free GPUs of one node, and return True; if no node has them, return False.
 
-        Otherwise hold all free GPUs of the node with most free GPUs. If `hold` already has a partly held
-        node, only this node is used. Nodes in `without` are not used.
+        In the second case, hold all free GPUs of the node with most free GPUs. If `hold` already has a partly
+        held node, only this node is used. Nodes in `without` are not used.
         """
         best: list[int] = []
         for number in range(len(self._nodes)) if hold.node < 0 else (hold.node,):

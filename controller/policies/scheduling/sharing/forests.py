@@ -13,10 +13,10 @@ are four forests (the patent, claim 7):
 model     jobs that share GPUs                 inputs                                  predicts
 ========  ===================================  ======================================  ===============
 SGCM      two with one GPU each                features of both                        both speeds
-DTCM      two with as many GPUs, several       features of both                        both speeds
+DTCM      two with n GPUs each, n above 1      features of both                        both speeds
 DTSPM     a large one and small ones in it     the large one's features, the mean of   the large one's
-                                               the small ones', its GPUs and those
-                                               that are shared
+                                               the small ones' features, numbers of
+                                               the large one's and of shared GPUs
 SGSPM     a small one in a large one           features of the large and small one     the small one's
 ========  ===================================  ======================================  ===============
 
@@ -98,9 +98,10 @@ def choose(measured: InterferenceModel, count: int, kinds: Sequence[str] | None 
 
     The first reference job is the one beside which other jobs are slowest. Each further reference job is the
     one farthest from the jobs chosen so far (Gonzalez' 2-approximation of the k-centre problem). The distance
-    is that of two vectors: a job's vector has its speeds beside jobs of all kinds, and their speeds beside
-    it. Only jobs that fit into memory beside most other jobs are considered, because a job that does not fit
-    measures nothing. O(kinds² + count kinds²). Raises BadMeasurement if `count` is out of range.
+    of two jobs is the distance of their vectors: a job's vector has the job's speeds beside jobs of all
+    kinds, and the speeds of jobs of all kinds beside this job. Only jobs that fit into memory beside most
+    other jobs are considered, because a job that does not fit measures nothing. O(kinds² + count kinds²).
+    Raises BadMeasurement if `count` is out of range.
     """
     names = list(measured.kinds if kinds is None else kinds)
     if not 1 <= count <= len(names):
@@ -246,8 +247,8 @@ def model_for(load: Load, beside: Sequence[Load]) -> Model:
     if sizes and max(sizes) < load.gpus and sum(sizes) <= load.gpus:
         return Model.DTSPM
     raise BadMeasurement(
-        f"no model for {load} beside {list(beside)}; want one job with at least as many GPUs, or smaller jobs"
-        " with at most as many GPUs together"
+        f"no model for {load} beside {list(beside)}; want beside it one job of the same or a larger size, or"
+        " smaller jobs that together have at most its number of GPUs"
     )
 
 

@@ -103,7 +103,7 @@ USUAL_COST = PreemptionCost()
 
 
 class InterferenceSpeed:
-    """Speed model: jobs run at the speeds of `interference` beside their group's members and neighbours.
+    """Speed model: jobs that share GPUs, or a server, slow each other down as `interference` says.
 
     A first start is free; every further start costs as much as a preemption. Jobs that together do not fit
     into memory take turns, which favours policies that ignore memory.

@@ -143,7 +143,7 @@ class Packer:
     """Searches for GPUs that a job may share with other jobs, by predicted speeds.
 
     Args:
-        believed: Source of the predicted speeds, usually the forests.
+        believed: Source of the predicted speeds, usually random forests (`forests.py`).
         load_of: Function that returns the load of a submitted job, on which interference depends.
         least_gain: A job shares GPUs only if the gain is larger than this.
         least_speed: No job may become slower than this, relative to its speed alone.

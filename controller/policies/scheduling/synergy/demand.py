@@ -102,9 +102,9 @@ class Sensitivity:
         return cls(tuple(map(float, cpus)), tuple(map(float, memory_gb)), tuple(rows))
 
     def at(self, cpus: float, memory_gb: float) -> float:
-        """Return the throughput with these shares per GPU: that of the largest grid point within the shares.
+        """Return the throughput with these shares per GPU, by the largest grid point within the shares.
 
-        Returns 0 if no grid point is within the shares, because the throughput is unknown then.
+        Return 0 if no grid point is within the shares, because the throughput is unknown then.
 
         >>> Sensitivity.build([1, 2], [10, 20], [[1, 2], [3, 4]]).at(1.9, 25)
         2.0
@@ -157,7 +157,7 @@ class ServerShape:
         return self.memory_gb / self.gpus
 
     def most(self, gpus: int) -> tuple[float, float]:
-        """Return the most CPUs and GB per GPU that a job of `gpus` GPUs can have on the fewest servers."""
+        """Return the maximum CPUs and GB of memory per GPU for a job of `gpus` GPUs on the fewest servers."""
         servers = -(-gpus // self.gpus)
         together = -(-gpus // servers)
         return self.cpus / together, self.memory_gb / together
@@ -167,8 +167,9 @@ class ServerShape:
 class Servers:
     """The servers of a cluster, which may differ.
 
-    The fair share is the smallest of all servers' fair shares, so that every GPU can have it on any server.
-    So a job that has its fair share runs at the same speed on any server.
+    A server's fair share is its CPUs and memory divided by its GPUs. The cluster's fair share is the
+    smallest one of all servers: each server can give it to each of its GPUs. A job with its fair share
+    therefore runs at the same speed on any server.
     """
 
     shapes: tuple[ServerShape, ...]
@@ -187,7 +188,7 @@ class Servers:
 
     @cached_property
     def gpus(self) -> int:
-        """GPUs in all."""
+        """Total number of GPUs."""
         return sum(shape.gpus for shape in self.shapes)
 
     @cached_property
@@ -220,7 +221,7 @@ class Servers:
         )
 
     def most(self, gpus: int) -> tuple[float, float]:
-        """Return the most CPUs and GB per GPU that a job of `gpus` GPUs can have on the fewest servers.
+        """Return the maximum CPUs and GB of memory per GPU for a job of `gpus` GPUs on the fewest servers.
 
         The servers with most GPUs are used, and filled as evenly as they allow. Raises BadDemand for more
         GPUs than the servers have.

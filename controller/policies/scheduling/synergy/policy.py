@@ -216,7 +216,12 @@ def place(
 ) -> dict[int, tuple[Split, ShareOption, Group]]:
     """Assign GPU numbers to a plan's jobs.
 
-    A job that stays on its servers keeps its GPUs; if its share is unchanged, it also keeps its group object.
+    Args:
+        grants: The plan: for each job its split (GPUs by server) and its share (CPUs and memory per GPU).
+        before: The result for the plan before. A job whose split is unchanged keeps its GPUs; if its share is
+            unchanged, too, it keeps its `Group` object.
+        cluster: The cluster.
+
     Returns the split, the share and the group of each job, by the job's order of arrival.
     """
     now: dict[int, tuple[Split, ShareOption, Group]] = {}

@@ -351,7 +351,7 @@ def _from_field(call: MethodCall) -> ir.Expr:
     """Return the value to which ``ParserCounter.set`` sets the counter from a field.
 
     The value is ``min(maximum, (turned & ones) + add)``. Here ``turned`` is the field, rotated right as an
-    8-bit number; ``ones`` has one bit more than the mask argument states: 4 one bits for 3.
+    8-bit number; ``ones`` has one bit more than the mask argument states: four one bits for the argument 3.
     """
     pos, numbers = call.pos, []
     for value in call.values[1:]:

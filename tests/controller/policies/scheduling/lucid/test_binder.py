@@ -109,7 +109,7 @@ def test_sharing_relaxes_only_while_little_is_going_on_and_to_come() -> None:
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        ({"low": 2.0, "very_low": 3.0}, r"thresholds 3\.0 and 2\.0"),
+        ({"low": 2.0, "very_low": 3.0}, r"very_low is 3\.0 and low is 2\.0"),
         ({"profile_s": 10.0, "burst_s": 20.0}, r"burst_s is 20\.0; want at most profile_s, 10\.0 s"),
         ({"patience": 0.0}, r"setting patience=0: want 0\.01 to"),
         ({"profiler_nodes": -1}, "setting profiler_nodes=-1: want 0 to 1000"),

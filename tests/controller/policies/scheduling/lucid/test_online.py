@@ -189,8 +189,8 @@ def test_settings_in_use_stay_unless_it_pays() -> None:
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        (lambda: tune_settings({"x": [1]}, {}, bowl), "setting 'x' has 1 choices, and it is not in use"),
-        (lambda: tune_settings({"x": []}, {"x": 1}, bowl), "setting 'x' has 0 choices, and it is in use"),
+        (lambda: tune_settings({"x": [1]}, {}, bowl), "setting 'x' has 1 choices, and is not in `start`"),
+        (lambda: tune_settings({"x": []}, {"x": 1}, bowl), "setting 'x' has 0 choices, and is in `start`"),
         (lambda: tune_settings({"x": [1]}, {"x": 1}, lambda s: math.nan), "must be a number, not nan"),
         (lambda: tune_settings({"x": [1]}, {"x": 1}, bowl, min_gain=1), "a minimal gain of 1"),
         (lambda: UpdateEngine(mean, period_s=0), "period_s is 0, minimum 100 and window"),
