@@ -214,7 +214,7 @@ async def test_memory_is_divided_when_somebody_asks_and_each_job_is_told_why(ser
     nothing = await daemon.reallocate()
     assert [(each["job"], each["changed"]) for each in nothing] == [("share", False), ("urgent", False)]
     assert nothing[0]["why"].endswith("shared with no other job: it has no deadline")
-    daemon._ledger.record([Measured(daemon.ledger.now_s, "urgent", None, 20_000_000)])
+    daemon.ledger.record([Measured(daemon.ledger.now_s, "urgent", None, 20_000_000)])
     (found,) = await daemon.reallocate("urgent", by="alice")
     assert found["changed"]
     before, after = (sum(each["slots"] for each in found[when].values()) for when in ("before", "after"))

@@ -158,11 +158,11 @@ def told(served: Served) -> dict[str, int]:
 
 def meant(served: Served) -> dict[str, int]:
     """Return how many they may have, as was decided."""
-    return {name: place.in_flight for name, place in served.daemon._ledger.desired().places.items()}
+    return {name: place.in_flight for name, place in served.daemon.ledger.desired().places.items()}
 
 
 def sizes(served: Served, name: str) -> list[int]:
-    return [region.size for region in served.daemon._ledger.desired().places[name].regions.values()]
+    return [region.size for region in served.daemon.ledger.desired().places[name].regions.values()]
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_memory_is_bounded_however_many_jobs_come_and_go(tmp_path: Path) -> None
 
 async def test_an_unfinished_job_is_never_forgotten_by_the_core(served: Served) -> None:
     await served.daemon.submit([Job(name="a", workers=1, command=("train",))])
-    core: Core = served.daemon._ledger.core
+    core: Core = served.daemon.ledger.core
     with pytest.raises(BadSpec, match="'a' is not over"):
         core.forget(["a"])
     await served.daemon.cancel("a")

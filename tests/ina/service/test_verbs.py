@@ -186,7 +186,7 @@ def test_a_job_is_done_once_and_nothing_of_it_stays(store: str, verb: Verb, kill
         assert verb.said in " ".join((record.reason, *served.texts("own")))
         assert served.world.completed == ({"own": 1} if verb.ends == "completed" else {})
         served.world.mend()
-        for name in [*served.daemon._ledger.drained]:
+        for name in [*served.daemon.ledger.drained]:
             await served.daemon.drain(name, back=True)
         await served.clean()
 
