@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from softswitch.engine.switch import Switch
     from softswitch.metrics import MetricsUnknown, metric_family, metric_labels, serve_metrics
     from softswitch.p4runtime import Service, Tls, serve
-    from softswitch.p4runtime.written import Written
+    from softswitch.p4runtime.entities import Written
 
 __all__ = [
     "MAX_PORT",
@@ -131,7 +131,7 @@ _HOMES: Final = {
     "engine.switch": ("Switch",),
     "metrics": ("MetricsUnknown", "metric_family", "metric_labels", "serve_metrics"),
     "p4runtime": ("Service", "Tls", "serve"),
-    "p4runtime.written": ("Written",),
+    "p4runtime.entities": ("Written",),
 }
 
 

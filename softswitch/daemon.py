@@ -28,14 +28,13 @@ from softswitch.compiler import Choice, CompileError
 from softswitch.engine.cache import preprocess_once
 from softswitch.engine.capture_files import CaptureFiles, CaptureTo
 from softswitch.engine.native import Members
-from softswitch.engine.pipeline import PipelineError
+from softswitch.engine.pipeline import Event, PipelineError
 from softswitch.engine.ports import PortImpairments, PortSpec, SharedPort, SwitchError, UdpPort, parse_port
 from softswitch.engine.switch import Switch
-from softswitch.engine.trace import Event
 from softswitch.p4runtime import Loading, Service, Serving, Tls, private_socket, replication, serve
+from softswitch.p4runtime.entities import Journal
 from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.state import Backend, Bundle, Device
-from softswitch.p4runtime.written import Journal
 from softswitch.stf.control import EmbeddedPlane
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)

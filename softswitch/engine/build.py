@@ -35,7 +35,7 @@ from softswitch.engine.cache import REMEDY, emit_once, find_folder, hashed, seal
 from softswitch.engine.pipeline import BuildFailed, NoCache, NoCompiler, Pipeline
 
 if TYPE_CHECKING:
-    from softswitch.engine.trace import Trace
+    from softswitch.engine.pipeline import Trace
 
 _log = logging.getLogger(__name__)
 RUNTIME = Path(__file__).parent / "runtime"

@@ -26,8 +26,15 @@ from softswitch.engine.entries import (
     leaf_widths,
     packed,
 )
-from softswitch.engine.meters import MeterRates, MeterReading
-from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
+from softswitch.engine.pipeline import (
+    MAX_FRAME,
+    Copy,
+    MeterRates,
+    MeterReading,
+    NoSuchObject,
+    PipelineError,
+    Verdict,
+)
 
 ABI = 8
 PARTS = ("direct counter", "direct meter", "idle timeout")

@@ -19,10 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from softswitch.engine.meters import PortStatistics, SwitchStatistics
 from softswitch.engine.native import Members, NativeEngine
 from softswitch.engine.pcapng import CaptureSettings
-from softswitch.engine.pipeline import Pipeline
+from softswitch.engine.pipeline import Pipeline, PortStatistics, SwitchStatistics
 from softswitch.engine.ports import (
     MAX_PORT,
     InterfacePort,

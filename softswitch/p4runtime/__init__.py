@@ -17,9 +17,9 @@ from collections.abc import Callable
 
 from softswitch import gnmi
 from softswitch.engine.switch import Switch
+from softswitch.p4runtime.entities import carry_over
 from softswitch.p4runtime.server import Service, Serving, Tls, private_socket
 from softswitch.p4runtime.state import Device, Loading
-from softswitch.p4runtime.written import carry_over
 
 __all__ = ["Loading", "Service", "Serving", "Tls", "private_socket", "serve"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from p4src.messages import p4data_pb2
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
-from softswitch.engine.meters import MeterRates, MeterReading
+from softswitch.engine.pipeline import MeterRates, MeterReading
 from softswitch.p4runtime import translate
 from softswitch.p4runtime.errors import InvalidArgument, OutOfRange, Unimplemented
 from softswitch.p4runtime.state import Bundle

@@ -24,9 +24,9 @@ from p4src.messages import p4runtime_pb2 as p4
 from p4src.messages import p4runtime_pb2_grpc, status_pb2
 from softswitch.engine.native import PATH_BYTES, make_socket_folder
 from softswitch.p4runtime import entities, errors, roles, translate
+from softswitch.p4runtime.entities import Journal, Written, client_of, prepare
 from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.state import Device
-from softswitch.p4runtime.written import Journal, Written, client_of, prepare
 
 MAX_MESSAGE = 64 << 20
 """Maximum size of an accepted message in bytes: enough for a batch of half a million entries."""

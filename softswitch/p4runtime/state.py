@@ -19,10 +19,9 @@ from softswitch.compiler import Choice, ir
 from softswitch.compiler.errors import CompileError
 from softswitch.engine.build import load
 from softswitch.engine.cache import compile_once, p4info_once
-from softswitch.engine.pipeline import MAX_FRAME, Pipeline, PipelineError
+from softswitch.engine.pipeline import MAX_FRAME, Pipeline, PipelineError, Trace
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
-from softswitch.engine.trace import Trace
 from softswitch.p4runtime import schema as schemas
 from softswitch.p4runtime.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 

@@ -8,7 +8,7 @@ the entries to a switch, and ``run`` sends the packets and checks the output::
 
 from __future__ import annotations
 
-from softswitch.engine.trace import Event
+from softswitch.engine.pipeline import Event
 from softswitch.stf.control import Control
 from softswitch.stf.run import Reading, ScriptFailure, ScriptReport, play, ports_of, run_script
 from softswitch.stf.runtime import RuntimeFileError

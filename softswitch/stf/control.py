@@ -14,9 +14,8 @@ from typing import Protocol, TypeVar
 
 from softswitch.compiler import ir
 from softswitch.engine.entries import has_priorities
-from softswitch.engine.meters import MeterRates
 from softswitch.engine.native import Members
-from softswitch.engine.pipeline import Pipeline, PipelineError
+from softswitch.engine.pipeline import MeterRates, Pipeline, PipelineError
 from softswitch.engine.switch import Switch
 from softswitch.stf.script import (
     Add,

@@ -9,10 +9,9 @@ from typing import Literal, Protocol
 
 from softswitch.compiler import ir
 from softswitch.engine.build import load
-from softswitch.engine.pipeline import Pipeline
+from softswitch.engine.pipeline import Pipeline, Trace
 from softswitch.engine.ports import MAX_PORT, MemoryPort
 from softswitch.engine.switch import Switch
-from softswitch.engine.trace import Trace
 from softswitch.stf.control import Control, EmbeddedPlane
 from softswitch.stf.script import (
     Add,

@@ -7,9 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softswitch.compiler import ir
-from softswitch.engine.interpreter.expressions import compile_expression, compile_store
+from softswitch.engine.interpreter.expressions import (
+    PacketState,
+    ParserError,
+    blank,
+    compile_expression,
+    compile_store,
+)
 from softswitch.engine.interpreter.externs import ALGORITHMS
-from softswitch.engine.interpreter.storage import PacketState, ParserError, blank
 
 POS = ir.Position("test.p4", 1, 1)
 BOOL = ir.Bool()

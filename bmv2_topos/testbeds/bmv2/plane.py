@@ -23,8 +23,7 @@ from controller.switches.target import (
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from softswitch.engine.entries import has_priorities
-from softswitch.engine.meters import MeterRates
-from softswitch.engine.pipeline import PipelineError
+from softswitch.engine.pipeline import MeterRates, PipelineError
 
 Members = Sequence[tuple[int, int]]
 """Copies to make, as (port, replication id)."""

@@ -1,7 +1,7 @@
 """Run a program straight from its IR; `interpreter` returns the interpreter for its architecture.
 
 The interpreter is the test oracle for the compiled pipeline. Under the C engine, it also runs programs that
-are traced, and all programs if there is no C compiler (`softswitch.engine.interpreted`). Each statement and
+are traced, and all programs if there is no C compiler (`softswitch.engine.native`). Each statement and
 expression becomes a Python function when the program is loaded (`statements`, `expressions`), so that no
 packet has to walk the tree of the IR.
 """
@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from softswitch.compiler import ir
-from softswitch.engine.interpreter.externs import ExternState
-from softswitch.engine.interpreter.statements import StatementCompiler, compile_parser, emit
-from softswitch.engine.interpreter.storage import (
+from softswitch.engine.interpreter.expressions import (
     HeaderValue,
     PacketState,
     ParserError,
@@ -24,8 +22,20 @@ from softswitch.engine.interpreter.storage import (
     copy_value,
     wrapper,
 )
-from softswitch.engine.meters import MeterRates, MeterReading, TokenMeter
-from softswitch.engine.pipeline import DROP_PORT, MAX_FRAME, Copy, NoSuchObject, Verdict
+from softswitch.engine.interpreter.externs import ExternState
+from softswitch.engine.interpreter.statements import StatementCompiler, compile_parser, emit
+from softswitch.engine.pipeline import (
+    DROP_PORT,
+    MAX_FRAME,
+    Copy,
+    Event,
+    MeterRates,
+    MeterReading,
+    NoSuchObject,
+    TokenMeter,
+    Trace,
+    Verdict,
+)
 from softswitch.engine.tofino import (
     CELL,
     DROP,
@@ -45,7 +55,6 @@ from softswitch.engine.tofino import (
     is_recirculating,
     reads_parser_error,
 )
-from softswitch.engine.trace import Event, Trace
 
 __all__ = ["Interpreter", "interpreter"]
 

@@ -1,20 +1,340 @@
-"""Expressions of the IR as Python functions of a packet."""
+"""Values of the interpreter, and expressions of the IR as Python functions of a packet.
+
+Values and per-packet storage of the interpreter.
+
+Scalars are Python integers in canonical form (`ir.Const`): unsigned, two's complement range for
+``int<W>``, 0/1 for Bool, the member's index for Enum. Headers, stacks and structs are mutable
+objects; evaluating an expression of such a type gives the live object, never a copy.
+
+Expressions of the IR as Python functions of a packet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, assert_never
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Any, NamedTuple, assert_never
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir import fold
-from softswitch.engine.interpreter.storage import (
-    PacketState,
-    ParserError,
-    StackValue,
-    blank,
-    equal,
-    wrapper,
-)
+from softswitch.engine.entries import TableEntries, has_part
+from softswitch.engine.pipeline import MAX_FRAME, NoSuchObject, TokenMeter
+
+
+class VarBitsValue(NamedTuple):
+    """The value of a ``varbit`` field, and its present number of bits."""
+
+    width: int
+    value: int
+
+
+class HeaderValue:
+    """A header: validity and fields by name, in wire order."""
+
+    __slots__ = ("fields", "valid")
+
+    def __init__(self, valid: bool, fields: dict[str, Any]) -> None:
+        self.valid = valid
+        self.fields = fields
+
+    def copy(self) -> HeaderValue:
+        """Return an independent copy."""
+        return HeaderValue(self.valid, self.fields.copy())
+
+
+class StackValue:
+    """A header stack: its elements and the index of the next one to extract."""
+
+    __slots__ = ("elements", "next")
+
+    def __init__(self, elements: list[HeaderValue], next_index: int) -> None:
+        self.elements = elements
+        self.next = next_index
+
+    def copy(self) -> StackValue:
+        """Return an independent copy."""
+        return StackValue([element.copy() for element in self.elements], self.next)
+
+
+class StructValue:
+    """A struct: fields by name."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.fields = fields
+
+    def copy(self) -> StructValue:
+        """Return an independent copy."""
+        return StructValue({name: copy_value(value) for name, value in self.fields.items()})
+
+
+Aggregate = HeaderValue | StackValue | StructValue
+
+
+def blank(type_: ir.Type) -> Any:
+    """Return the initial value of a type: zero, invalid, empty."""
+    match type_:
+        case ir.Bits() | ir.Bool() | ir.Enum():
+            return 0
+        case ir.VarBits():
+            return VarBitsValue(0, 0)
+        case ir.Header():
+            return HeaderValue(False, {name: blank(field) for name, field in type_.fields})
+        case ir.Stack():
+            return StackValue([blank(type_.element) for _ in range(type_.size)], 0)
+        case ir.Struct():
+            return StructValue({name: blank(field) for name, field in type_.fields})
+        case _:
+            assert_never(type_)
+
+
+def copy_value(value: Any) -> Any:
+    """Return an independent copy of any value."""
+    return value.copy() if isinstance(value, HeaderValue | StackValue | StructValue) else value
+
+
+def overwrite(target: Aggregate, source: Aggregate) -> None:
+    """Make `target` equal to `source`, validity included, without sharing any object."""
+    match target, source:
+        case HeaderValue(), HeaderValue():
+            target.valid = source.valid
+            target.fields = source.fields.copy()
+        case StackValue(), StackValue():
+            target.next = source.next
+            target.elements = [element.copy() for element in source.elements]
+        case StructValue(), StructValue():
+            target.fields = source.copy().fields
+        case _:
+            raise TypeError(f"cannot assign {type(source).__name__} to {type(target).__name__}")
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Return the result of P4's ``==``: two invalid headers are equal, whatever values their fields have."""
+    match left, right:
+        case HeaderValue(), HeaderValue():
+            if not left.valid or not right.valid:
+                return left.valid == right.valid
+            return left.fields == right.fields
+        case StackValue(), StackValue():
+            return all(equal(a, b) for a, b in zip(left.elements, right.elements, strict=True))
+        case StructValue(), StructValue():
+            return all(equal(left.fields[name], right.fields[name]) for name in left.fields)
+        case _:
+            return bool(left == right)
+
+
+# --------------------------------------------------------------------------- scalars
+
+
+def wrapper(type_: ir.Type) -> Callable[[int], int]:
+    """Return the function that reduces any integer to the canonical range of `type_`."""
+    mask = (1 << ir.width_of(type_)) - 1
+    if isinstance(type_, ir.Bits) and type_.signed:
+        half = 1 << (type_.width - 1)
+        return lambda value: ((value + half) & mask) - half
+    return lambda value: value & mask
+
+
+# --------------------------------------------------------------------------- a packet
+
+
+class ParserError(Exception):
+    """Raised where parsing stops; `error` is the name of a member of ``error``."""
+
+    def __init__(self, error: str) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class PacketState:
+    """One packet between parser and deparser, with all data that lives as long as the packet."""
+
+    __slots__ = (
+        "bypass",
+        "checksum_error",
+        "clone_fields",
+        "clone_session",
+        "cos",
+        "counted",
+        "cursor",
+        "frame",
+        "left_by",
+        "length",
+        "mirrored",
+        "output",
+        "output_bits",
+        "queue",
+        "recirculate_fields",
+        "resubmit_fields",
+        "resubmitted",
+        "truncate_to",
+        "variables",
+    )
+
+    def __init__(self, frame: bytes, variables: dict[str, Any]) -> None:
+        self.frame = frame
+        self.variables = variables
+        self.cursor = 0  # bits parsed so far
+        self.length = len(frame)  # value of packet_length in egress
+        self.checksum_error = 0
+        self.truncate_to = MAX_FRAME
+        self.output = 0  # the emitted headers as one number of output_bits bits
+        self.output_bits = 0
+        # For Tofino: ingress's requests to the traffic manager, and the bytes in front of copies
+        self.queue = self.cos = self.bypass = self.left_by = 0
+        self.counted = len(frame)  # bytes for counters and meters: on Tofino without the bytes in front
+        self.mirrored = self.resubmitted = b""
+        self.forget_requests()
+
+    def forget_requests(self) -> None:
+        """Drop the requests of the previous block to the traffic manager."""
+        self.clone_session: int | None = None
+        self.clone_fields = -1
+        self.resubmit_fields: int | None = None
+        self.recirculate_fields: int | None = None
+
+    def copy(self) -> PacketState:
+        """Return an independent copy that shares only the frame."""
+        other = copy(self)
+        other.variables = {name: copy_value(v) for name, v in self.variables.items()}
+        return other
+
+    @property
+    def payload(self) -> bytes:
+        """Return the bytes of the frame behind the last byte that the parser consumed."""
+        return self.frame[(self.cursor + 7) // 8 :]
+
+    def read_bits(self, count: int) -> int:
+        """Return the next `count` bits without consuming them. Raises ParserError PacketTooShort."""
+        end = self.cursor + count
+        if end > 8 * len(self.frame):
+            raise ParserError("PacketTooShort")
+        first, last = self.cursor // 8, (end + 7) // 8
+        window = int.from_bytes(self.frame[first:last], "big") >> (8 * last - end)
+        return window & ((1 << count) - 1)
+
+
+class TableState(TableEntries):
+    """The entries of one table, with their counters, times of the last hit, meters and cells."""
+
+    def __init__(self, program: ir.Program, table: ir.Table) -> None:
+        super().__init__(program, table)
+        self._masks = [(1 << ir.width_of(key.expr.type)) - 1 for key in table.keys]
+        # Parts of entries besides their actions; None stands for the default action.
+        self._counts: dict[ir.ConstEntry | None, tuple[int, int]] = {None: (0, 0)}
+        self._last_hits: dict[ir.ConstEntry | None, int] = {}
+        self._meters: dict[ir.ConstEntry | None, TokenMeter] = {}
+        self.cells: dict[ir.ConstEntry, list[int]] = {}
+        # With exact keys alone at most one entry matches, so it can be looked up.
+        self._exact: dict[tuple[int, ...], ir.ConstEntry] | None = None
+        self._refresh()
+
+    # ----------------------------------------------------------------- data plane
+
+    def lookup(self, key: Sequence[int]) -> ir.ConstEntry | None:
+        """Return the winning entry for the values of the key, or None for a miss."""
+        if not key:
+            return None
+        bits = tuple(value & mask for value, mask in zip(key, self._masks, strict=True))
+        if self._exact is not None:
+            return self._exact.get(bits)
+        best: ir.ConstEntry | None = None
+        for entry in self._entries.values():
+            matches = all(_matches(*pair) for pair in zip(entry.patterns, bits, strict=True))
+            if matches and (best is None or self._rank(entry) > self._rank(best)):
+                best = entry
+        return best
+
+    def count(self, entry: ir.ConstEntry | None, length: int, now_us: int) -> None:
+        """Count a packet of `length` bytes that hit `entry` (None: that missed)."""
+        packets, bytes_ = self._counts[entry]
+        self._counts[entry] = (packets + 1, bytes_ + length)
+        self._last_hits[entry] = now_us
+
+    def meter(self, entry: ir.ConstEntry | None) -> TokenMeter:
+        """Return the meter of `entry`; None: of the default action."""
+        return self._meters.setdefault(entry, TokenMeter())
+
+    def _rank(self, entry: ir.ConstEntry) -> int:
+        if self._prioritised:
+            return entry.priority
+        return sum(pattern.mask.bit_count() for pattern in entry.patterns)  # the longest prefix
+
+    # ----------------------------------------------------------------- control plane
+
+    def insert(self, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Add an entry; see `TableEntries.insert`."""
+        inserted = super().insert(entry)
+        self._refresh()
+        return inserted
+
+    def modify(self, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Replace the action of the entry with the match of `entry`; the position, counter and meter stay."""
+        old, new = self.find(entry), super().modify(entry)
+        for known in (self._counts, self._last_hits, self._meters, self.cells):
+            if old in known:
+                known[new] = known.pop(old)  # type: ignore[assignment]  # each kind has its own values
+        self._refresh()
+        return new
+
+    def delete(self, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Remove the entry with this match."""
+        deleted = super().delete(entry)
+        self._refresh()
+        return deleted
+
+    def owner(self, part: str, entry: ir.ConstEntry | None) -> ir.ConstEntry | None:
+        """Return the table's entry with the match of `entry`.
+
+        If `entry` is None, which stands for the default action, return None.
+
+        Raises NoSuchObject if the table's entries lack `part` (see `has_part`), or NoSuchEntry.
+        """
+        if not has_part(self.table, part):
+            raise NoSuchObject(f"table {self.table.name!r} has no {part}")
+        return None if entry is None else self.find(entry)
+
+    def read_count(self, entry: ir.ConstEntry | None) -> tuple[int, int]:
+        """Return (packets, bytes) of the hits on `entry` or, for None, of the misses."""
+        return self._counts[self.owner("direct counter", entry)]
+
+    def write_count(self, entry: ir.ConstEntry | None, packets: int, bytes_: int) -> None:
+        """Set the counter of `entry` or, for None, of the default action."""
+        self._counts[self.owner("direct counter", entry)] = (packets, bytes_)
+
+    def read_last_hit(self, entry: ir.ConstEntry) -> int:
+        """Return the time of the last hit of this entry in microseconds."""
+        return self._last_hits.get(self.owner("idle timeout", entry), 0)
+
+    def write_last_hit(self, entry: ir.ConstEntry, now_us: int) -> None:
+        """Record a hit of the entry at `now_us`."""
+        self._last_hits[self.owner("idle timeout", entry)] = now_us
+
+    def _refresh(self) -> None:
+        entries = self.entries()
+        kept: list[ir.ConstEntry | None] = [None, *entries]
+        self._counts = {entry: self._counts.get(entry, (0, 0)) for entry in kept}
+        self._last_hits = {entry: self._last_hits[entry] for entry in kept if entry in self._last_hits}
+        self._meters = {entry: self._meters[entry] for entry in kept if entry in self._meters}
+        self.cells = {entry: self.cells[entry] for entry in entries if entry in self.cells}
+        if all(key.match == "exact" for key in self.table.keys):
+            self._exact = {tuple(p.value for p in entry.patterns): entry for entry in entries}
+
+
+def _matches(pattern: ir.Pattern, bits: int) -> bool:
+    match pattern.kind:
+        case "any":
+            return True
+        case "exact":
+            return bits == pattern.value
+        case "mask":
+            return bits & pattern.mask == pattern.value
+        case "range":
+            return pattern.value <= bits <= pattern.mask
+        case _:
+            raise ValueError(f"no such pattern: {pattern.kind}")
+
 
 Evaluate = Callable[[PacketState], Any]
 Store = Callable[[PacketState, Any], None]

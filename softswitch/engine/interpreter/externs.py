@@ -11,11 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir.crc import Crc
-from softswitch.engine.interpreter.expressions import Evaluate, Store, compile_expression, compile_store
-from softswitch.engine.interpreter.storage import PacketState, VarBitsValue, wrapper
-from softswitch.engine.meters import GREEN, TokenMeter
-from softswitch.engine.pipeline import DROP_PORT, PipelineError
-from softswitch.engine.trace import Event, Trace
+from softswitch.engine.interpreter.expressions import (
+    Evaluate,
+    PacketState,
+    Store,
+    VarBitsValue,
+    compile_expression,
+    compile_store,
+    wrapper,
+)
+from softswitch.engine.pipeline import DROP_PORT, GREEN, Event, PipelineError, TokenMeter, Trace
 
 
 def crc16(data: bytes) -> int:

@@ -8,19 +8,20 @@ from typing import assert_never
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import written
-from softswitch.engine.interpreter.expressions import compile_expression, compile_store
-from softswitch.engine.interpreter.externs import ExternState, compile_extern, cost
-from softswitch.engine.interpreter.storage import (
+from softswitch.engine.interpreter.expressions import (
     HeaderValue,
     PacketState,
     ParserError,
     TableState,
     VarBitsValue,
     blank,
+    compile_expression,
+    compile_store,
     overwrite,
     wrapper,
 )
-from softswitch.engine.trace import Event, Trace
+from softswitch.engine.interpreter.externs import ExternState, compile_extern, cost
+from softswitch.engine.pipeline import Event, Trace
 
 Effect = Callable[[PacketState], None]
 

@@ -22,8 +22,7 @@ from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import compile_source, p4info, preprocess_file
 from softswitch.engine.build import load
 from softswitch.engine.cache import compile_once
-from softswitch.engine.meters import GREEN, RED, YELLOW, MeterRates
-from softswitch.engine.pipeline import Copy, Pipeline
+from softswitch.engine.pipeline import GREEN, RED, YELLOW, Copy, MeterRates, Pipeline
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, cells, entities, roles, serve, tables
 from softswitch.p4runtime.errors import (

@@ -14,8 +14,13 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.crc import STANDARD, Crc
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.architectures.tna.filters import execute_lpf, execute_math, execute_wred
-from softswitch.compiler.lowering.architectures.tna.stateful import call_register, execute
+from softswitch.compiler.lowering.architectures.tna.stateful import (
+    call_register,
+    execute,
+    execute_lpf,
+    execute_math,
+    execute_wred,
+)
 from softswitch.compiler.lowering.convert import bits_cast, expression, flatten
 from softswitch.compiler.lowering.extern_calls import (
     ExternCall,

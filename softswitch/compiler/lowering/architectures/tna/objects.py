@@ -11,19 +11,17 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.crc import Crc
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.tna.calls import Colours, Hashing
-from softswitch.compiler.lowering.architectures.tna.filters import (
+from softswitch.compiler.lowering.architectures.tna.stateful import (
     LPF,
     WRED,
     Filter,
     MathTable,
-    make_filter_registers,
-    table_of,
-)
-from softswitch.compiler.lowering.architectures.tna.stateful import (
     RegisterAction,
     RegisterCells,
     direct_cells,
     initial_values,
+    make_filter_registers,
+    table_of,
 )
 from softswitch.compiler.lowering.check import evaluate, known
 from softswitch.compiler.lowering.extern_calls import checked_instance, choose, leaves

@@ -1,24 +1,54 @@
-"""Registers and register actions: an action reads a cell, runs its body, and writes the cell.
+"""Externs with registers: register actions, and the filters `Lpf` and `Wred` with their math.
+
+Registers and register actions: an action reads a cell, runs its body, and writes the cell.
 
 This module also counts a packet's accesses to each register, because the chip allows only one. The count is
 an upper bound: it ignores that conditions may exclude each other.
+
+`Lpf` and `Wred`: moving averages over time, kept in registers that the control plane sets and reads.
+
+A filter moves its average towards each new value, by a fraction that grows with the time since the last
+value: ``average += (value - average) * min(1, elapsed * gain)``, in integers, so that both back ends compute
+the same result. This is the first-order approximation of the chip's exponential. P4Runtime has no entity for
+filters. The settings of an array NAME of filters are in the following registers, with one cell for each
+filter:
+
+``NAME.rise``, ``NAME.fall``   2**48 / the time constant in ns, for values above and below the average;
+                               if `rise` is 0, the filter is off and each value passes unchanged
+``NAME.rate``                  if 1, the average decays by `fall`, and every value is added to it
+``NAME.shift``                 the result is the average shifted down by this many bits
+``NAME.gain``                  (Wred) 2**48 / the time constant in ns; if 0, no packet is dropped
+``NAME.low``, ``NAME.high``    (Wred) no packet is dropped up to the average `low`, every one from `high` on
+``NAME.slope``                 (Wred) 2**32 * the probability of a drop for each unit above `low`
+``NAME.average``, ``NAME.last``    2**16 * the average, and the time of its last update in ns
+
+For a direct filter, which belongs to a table, all of these are zero and cannot be set.
+
+`MathUnit`: an approximation of powers and reciprocals that a register's action may use.
+
+A number x is split into its four leading bits i and an exponent e: x = i/8 * 2**e. The unit takes the entry
+``table[i]`` and shifts it by the exponent: the result is ``table[i] * 2**(scale + e * 2**shift)``. With
+`invert`, -e takes the place of e. For square roots e must be even: if it is odd, i has only three leading
+bits, and e is one more.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import floor, log2
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.walk import overlap, path_of, storage_of
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.convert import clear, convert, expression
-from softswitch.compiler.lowering.extern_calls import MethodCall, leaves
+from softswitch.compiler.lowering.architectures.tna.switch import intrinsic_place
+from softswitch.compiler.lowering.convert import bits_cast, clear, convert, expression
+from softswitch.compiler.lowering.extern_calls import MethodCall, leaves, scalar
+from softswitch.compiler.lowering.instances import make_register
 from softswitch.compiler.lowering.subroutines import formals_of, lower_body
-from softswitch.compiler.lowering.unit import Body, remark
+from softswitch.compiler.lowering.unit import Body, Stage
 from softswitch.compiler.lowering.values import (
     Formal,
     Nothing,
@@ -30,73 +60,6 @@ from softswitch.compiler.lowering.values import (
     Variable,
     show,
 )
-
-
-def check_accesses(
-    blocks: Iterable[tuple[ir.Stmt, ...]],
-    actions: Mapping[str, ir.Action],
-    tables: Mapping[str, ir.Table],
-    arrays: Mapping[str, ir.RegisterArray],
-    *,
-    refuse: bool,
-) -> None:
-    """Warn about registers that a packet may access more than once, or raise CompileError.
-
-    Args:
-        blocks: All blocks that a packet passes, in ingress and egress.
-        actions: The program's actions.
-        tables: The program's tables.
-        arrays: The program's registers.
-        refuse: Raise CompileError for the first such register; otherwise warn about each.
-    """
-    register_of = {part: name for name, array in arrays.items() for part in array.parts}
-    counting = _Meetings(actions, tables, register_of)
-    total: Counter[str] = Counter()
-    for body in blocks:
-        total += counting.of(body)
-    for name, times in total.items():
-        if times > 1:
-            message = f"a packet may access register {name!r} {times} times"
-            if refuse:
-                raise CompileError(message, arrays[name].pos, "one access, as on a chip")
-            remark(f"{message}: a chip allows one access", arrays[name].pos)
-
-
-class _Meetings:
-    def __init__(
-        self, actions: Mapping[str, ir.Action], tables: Mapping[str, ir.Table], register_of: Mapping[str, str]
-    ) -> None:
-        self._actions = actions
-        self._tables = tables
-        self._register_of = register_of
-
-    def of(self, body: Iterable[ir.Stmt]) -> Counter[str]:
-        """Return, for each register, the maximum number of accesses on any path through `body`."""
-        total: Counter[str] = Counter()
-        calls: set[tuple[str, ir.Position]] = set()
-        for s in body:
-            match s:
-                case ir.Extern(function="register.read" | "register.write", instance=part):
-                    calls.add((self._register_of[part], s.pos))  # an action's read and write are one call
-                case ir.If(_, then, otherwise):
-                    total += self.of(then) | self.of(otherwise)
-                case ir.Switch(_, cases):
-                    total += self._most(inner for _, inner in cases)
-                case ir.Inlined(inner) | ir.Loop(inner):
-                    total += self.of(inner)
-                case ir.Call(action=action):
-                    total += self.of(self._actions[action].body)
-                case ir.Apply(table=table):
-                    found = self._tables[table]
-                    names = {found.default.action, *(ref.action for ref in found.actions)}
-                    total += self._most(self._actions[name].body for name in names)
-        return total + Counter(name for name, _ in calls)
-
-    def _most(self, bodies: Iterable[Iterable[ir.Stmt]]) -> Counter[str]:
-        most: Counter[str] = Counter()
-        for body in bodies:
-            most |= self.of(body)
-        return most
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -273,3 +236,290 @@ def initial_values(value: Value | None, type_: t.Type, pos: ir.Position) -> tupl
             raise CompileError(f"{show(leaf)} cannot be an initial value", pos, "a constant")
         numbers.append(leaf.expr.value)
     return tuple(numbers)
+
+
+_ENTRIES = 16
+_SCALES = range(-32, 32)
+_INPUT = ir.Bits(32)
+_EXPONENT = ir.Bits(8)  # in two's complement: -94 to 93
+_RESULT = ir.Bits(64)
+
+
+@dataclass(frozen=True, slots=True)
+class MathTable:
+    """The settings of a math unit: `shift` is -1 (roots), 0 or 1 (squares); see the module's docstring.
+
+    `entries` are the table's 16 entries, indexed by the four leading bits of the operand.
+    """
+
+    invert: bool
+    shift: int
+    scale: int
+    entries: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    invert: bool
+    shift: int
+    of: Callable[[float], float]
+
+
+_OPERATIONS: Mapping[str, _Operation] = {
+    "MUL": _Operation(False, 0, lambda x: x),
+    "SQR": _Operation(False, 1, lambda x: x * x),
+    "SQRT": _Operation(False, -1, lambda x: x**0.5),
+    "DIV": _Operation(True, 0, lambda x: 1 / x),
+    "RSQR": _Operation(True, 1, lambda x: 1 / (x * x)),
+    "RSQRT": _Operation(True, -1, lambda x: x**-0.5),
+}
+
+
+def table_of(operation: str, factor: float) -> MathTable:
+    """Return the table for ``factor * operation(x)``, scaled so that the largest entry fills 8 bits."""
+    op = _OPERATIONS[operation]
+    values = {i: factor * op.of(i / 8) for i in range(4 if op.shift < 0 else 8, _ENTRIES)}
+    most = max(values.values())
+    scale = floor(log2(most)) - 7 if most > 0 else 0
+    scale = min(max(scale, _SCALES.start), _SCALES.stop - 1)
+    entries = tuple(min(round(values.get(i, 0) * 2.0**-scale), 255) for i in range(_ENTRIES))
+    return MathTable(op.invert, op.shift, scale, entries)
+
+
+def execute_math(call: MethodCall) -> Value:
+    """Emit a math unit's operation on a number, and return its result. Raises CompileError."""
+    body, unit, result, pos = call.body, call.on.details, call.on.type.args[0], call.pos
+    assert isinstance(unit, MathTable)
+    assert isinstance(result, ir.Bits)
+    entry, exponent = _normalised(body, _plain(scalar(body, call.values[0], pos, "x"), pos), unit.shift, pos)
+    power = exponent
+    if unit.shift:
+        power = _op("<<" if unit.shift > 0 else ">>", exponent, 1, pos)
+    if unit.invert:
+        power = ir.Binary(_EXPONENT, "-", ir.Const(_EXPONENT, 0, pos=pos), power, pos=pos)
+    shift = body.temporary(_EXPONENT, "shift", pos)
+    body.out.append(ir.Assign(shift, _op("+", power, unit.scale % 256, pos), pos=pos))
+    found = ir.Cast(_RESULT, _chosen(unit.entries, entry, pos), pos=pos)
+    negative = ir.Binary(t.BOOL, ">=", shift, ir.Const(_EXPONENT, 128, pos=pos), pos=pos)
+    down = ir.Binary(_EXPONENT, "-", ir.Const(_EXPONENT, 0, pos=pos), shift, pos=pos)
+    small = ir.Binary(_RESULT, ">>", found, down, pos=pos)
+    large = ir.Binary(_RESULT, "<<", found, shift, pos=pos)
+    total = ir.Mux(_RESULT, negative, small, large, pos=pos)
+    return Run(result, bits_cast(result, total, pos))
+
+
+def _normalised(body: Body, number: ir.Expr, shift: int, pos: ir.Position) -> tuple[ir.Expr, ir.Expr]:
+    """Emit the search for the leading one bit of `number`.
+
+    Return the index in the math unit's table (32 bits), and the exponent (8 bits).
+    """
+    rest, exponent = body.temporary(_INPUT, "rest", pos), body.temporary(_EXPONENT, "exponent", pos)
+    body.out += [
+        ir.Assign(rest, number, pos=pos),
+        ir.Assign(exponent, ir.Const(_EXPONENT, 31, pos=pos), pos=pos),
+    ]
+    for step in (16, 8, 4, 2, 1):
+        free = ir.Binary(t.BOOL, "<", rest, ir.Const(_INPUT, 1 << (32 - step), pos=pos), pos=pos)
+        moved = ir.Assign(rest, _op("<<", rest, step, pos), pos=pos)
+        less = ir.Assign(exponent, _op("-", exponent, step, pos), pos=pos)
+        body.out.append(ir.If(free, (moved, less), (), pos=pos))
+    body.out.append(ir.Assign(rest, _op(">>", rest, 28, pos), pos=pos))
+    if shift < 0:
+        odd = ir.Binary(t.BOOL, "==", _op("&", exponent, 1, pos), ir.Const(_EXPONENT, 1, pos=pos), pos=pos)
+        halved = ir.Assign(rest, _op(">>", rest, 1, pos), pos=pos)
+        even = ir.Assign(exponent, _op("+", exponent, 1, pos), pos=pos)
+        body.out.append(ir.If(odd, (halved, even), (), pos=pos))
+    return rest, exponent
+
+
+def _chosen(entries: Sequence[int], number: ir.Expr, pos: ir.Position) -> ir.Expr:
+    """Return ``entries[number]`` as a tree of ``?:`` on the bits of `number`, the highest bit first."""
+    if len(entries) == 1:
+        return ir.Const(ir.Bits(8), entries[0], pos=pos)
+    half = len(entries) // 2
+    bit = _op("&", number, half, pos)
+    clear = ir.Binary(t.BOOL, "==", bit, ir.Const(_INPUT, 0, pos=pos), pos=pos)
+    low, high = (_chosen(part, number, pos) for part in (entries[:half], entries[half:]))
+    return ir.Mux(ir.Bits(8), clear, low, high, pos=pos)
+
+
+def _op(op: str, left: ir.Expr, number: int, pos: ir.Position) -> ir.Expr:
+    assert isinstance(left.type, ir.Bits)
+    return ir.Binary(left.type, op, left, ir.Const(left.type, number, pos=pos), pos=pos)
+
+
+def _plain(number: ir.Expr, pos: ir.Position) -> ir.Expr:
+    """Return a number as ``bit<32>``."""
+    assert isinstance(number.type, ir.Bits)
+    plain = bits_cast(ir.Bits(number.type.width), number, pos) if number.type.signed else number
+    return bits_cast(_INPUT, plain, pos)
+
+
+_WORD, _FLAG, _BYTE, _HALF, _WIDE = ir.Bits(64), ir.Bits(1), ir.Bits(8), ir.Bits(32), ir.Bits(128)
+_ALL = 1 << 48
+"""The fraction 1, in units of 2**-48."""
+_FRACTION = 16
+"""Number of fraction bits of an average."""
+
+_STATE = {"average": _WORD, "last": _WORD}
+LPF = {"rise": _WORD, "fall": _WORD, "rate": _FLAG, "shift": _BYTE, **_STATE}
+WRED = {"gain": _WORD, "low": _HALF, "high": _HALF, "slope": _HALF, **_STATE}
+"""The registers of an `Lpf` and of a `Wred`: the last part of each register's name, and its cells' type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter: the types of its registers' cells and, for Wred, the results for "drop" and "pass"."""
+
+    cells: Mapping[str, ir.Bits]
+    drop: int = 0
+    pass_: int = 0
+
+
+def make_filter_registers(body: Body, what: Filter, size: int, decl: ast.Instantiation, name: str) -> None:
+    """Add the registers of an indirect filter to the program. Raises CompileError."""
+    for cell, type_ in what.cells.items():
+        make_register(body, type_, size, f"{name}.{cell}", decl, ())
+
+
+def execute_lpf(call: MethodCall) -> Value:
+    """Emit the update of a low-pass filter with the call's value, and return the filtered value."""
+    found, value = _FilterCells(call), _value(call)
+    pos, result = call.pos, call.on.type.args[0]
+    assert isinstance(result, ir.Bits)
+    rises = found.compare(">", value, found.cell["average"])
+    sample = found.choose(_WORD, rises, found.cell["rise"], found.cell["fall"])
+    rate = found.compare("==", found.cell["rate"], ir.Const(_FLAG, 1, pos=pos))
+    gain = found.choose(_WORD, rate, found.cell["fall"], sample)
+    target = found.choose(_WORD, rate, ir.Const(_WORD, 0, pos=pos), value)
+    found.approach(target, gain)
+    added = found.choose(_WORD, rate, value, ir.Const(_WORD, 0, pos=pos))
+    found.assign("average", ir.Binary(_WORD, "+", found.cell["average"], added, pos=pos))
+    found.write()
+    whole = ir.Binary(_WORD, ">>", found.cell["average"], ir.Const(_WORD, _FRACTION, pos=pos), pos=pos)
+    down = ir.Binary(_WORD, ">>", whole, found.cell["shift"], pos=pos)
+    given = ir.Binary(_WORD, ">>", value, ir.Const(_WORD, _FRACTION, pos=pos), pos=pos)
+    unset = found.compare("==", found.cell["rise"], ir.Const(_WORD, 0, pos=pos))
+    return Run(result, bits_cast(result, found.choose(_WORD, unset, given, down), pos))
+
+
+def execute_wred(call: MethodCall) -> Value:
+    """Emit the update of a Wred filter with the call's value.
+
+    Return the filter's result: its value for "drop" or for "pass".
+    """
+    what, pos = call.on.details, call.pos
+    found, value = _FilterCells(call), _value(call)
+    assert isinstance(what, Filter)
+    found.approach(value, found.cell["gain"])
+    found.write()
+    average = ir.Binary(_WORD, ">>", found.cell["average"], ir.Const(_WORD, _FRACTION, pos=pos), pos=pos)
+    low, high = (bits_cast(_WORD, found.cell[name], pos) for name in ("low", "high"))
+    excess = bits_cast(_WIDE, ir.Binary(_WORD, "-", average, low, pos=pos), pos)
+    likely = ir.Binary(_WIDE, "*", excess, bits_cast(_WIDE, found.cell["slope"], pos), pos=pos)
+    drawn = call.body.temporary(_HALF, "random", pos)
+    call.emit("random", (drawn,), (ir.Const(_HALF, 0, pos=pos),), (ir.Const(_HALF, (1 << 32) - 1, pos=pos),))
+    hit = found.compare("<", bits_cast(_WIDE, drawn, pos), likely)
+    some = found.both(found.compare(">", average, low), hit)
+    every = found.compare(">=", average, high)
+    is_set = found.compare("!=", found.cell["gain"], ir.Const(_WORD, 0, pos=pos))
+    drops = found.both(is_set, ir.Binary(t.BOOL, "||", every, some, pos=pos))
+    return Run(
+        _BYTE,
+        found.choose(_BYTE, drops, ir.Const(_BYTE, what.drop, pos=pos), ir.Const(_BYTE, what.pass_, pos=pos)),
+    )
+
+
+def _value(call: MethodCall) -> ir.Expr:
+    """Emit the copy of the call's first argument to a new variable, and return the variable.
+
+    The variable holds the value with `_FRACTION` fraction bits.
+    """
+    pos = call.pos
+    variable = call.body.temporary(_WORD, "value", pos)
+    number = bits_cast(_WORD, scalar(call.body, call.values[0], pos, "the value"), pos)
+    call.body.out.append(
+        ir.Assign(
+            variable, ir.Binary(_WORD, "<<", number, ir.Const(_WORD, _FRACTION, pos=pos), pos=pos), pos=pos
+        )
+    )
+    return variable
+
+
+class _FilterCells:
+    """Variables that hold a filter's cells while one packet is processed."""
+
+    def __init__(self, call: MethodCall) -> None:
+        body, base, pos = call.body, call.on, call.pos
+        assert isinstance(base.details, Filter)
+        self._call, self._body, self._pos = call, body, pos
+        self._index: ir.Expr | None = None
+        self.cell: dict[str, ir.Expr] = {}
+        if len(call.values) > 1:
+            self._index = body.temporary(_HALF, "index", pos)
+            index = bits_cast(_HALF, scalar(body, call.values[1], pos, "the index"), pos)
+            body.out.append(ir.Assign(self._index, index, pos=pos))
+        for name, type_ in base.details.cells.items():
+            variable = body.temporary(type_, name, pos)
+            self.cell[name] = variable
+            if self._index is not None:
+                call.emit("register.read", (variable,), (self._index,), instance=f"{base.name}.{name}")
+            else:
+                body.out.append(ir.Assign(variable, ir.Const(type_, 0, pos=pos), pos=pos))
+
+    def write(self) -> None:
+        """Emit the writes of the average and of the time of its update to the registers."""
+        if self._index is not None:
+            for name in _STATE:
+                instance = f"{self._call.on.name}.{name}"
+                self._call.emit("register.write", (self._index,), (self.cell[name],), instance=instance)
+
+    def assign(self, name: str, value: ir.Expr) -> None:
+        """Emit an assignment to a cell's variable."""
+        self._body.out.append(ir.Assign(self.cell[name], value, pos=self._pos))
+
+    def compare(self, op: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
+        """Return ``left op right``."""
+        return ir.Binary(t.BOOL, op, left, right, pos=self._pos)
+
+    def both(self, left: ir.Expr, right: ir.Expr) -> ir.Expr:
+        """Return ``left && right``."""
+        return ir.Binary(t.BOOL, "&&", left, right, pos=self._pos)
+
+    def choose(self, type_: ir.Bits, condition: ir.Expr, then: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
+        """Return ``condition ? then : otherwise``."""
+        return ir.Mux(type_, condition, then, otherwise, pos=self._pos)
+
+    def approach(self, target: ir.Expr, gain: ir.Expr) -> None:
+        """Emit the move of the average towards `target`.
+
+        The average moves by `gain` * 2**-48 of the distance for each ns since the last update, and at most by
+        the whole distance.
+        """
+        body, pos = self._body, self._pos
+        gress = "ingress" if body.stage is Stage.INGRESS else "egress"
+        now = intrinsic_place(body.unit, f"{gress}_from_parser", "global_tstamp", pos)
+        stamp, part = body.temporary(_WORD, "now", pos), body.temporary(_WIDE, "part", pos)
+        body.out.append(ir.Assign(stamp, bits_cast(_WORD, now, pos), pos=pos))
+        elapsed = ir.Binary(_WORD, "-", stamp, self.cell["last"], pos=pos)
+        elapsed = ir.Binary(
+            _WORD, "&", elapsed, ir.Const(_WORD, _ALL - 1, pos=pos), pos=pos
+        )  # the clock has 48 bits
+        grown = ir.Binary(_WIDE, "*", bits_cast(_WIDE, elapsed, pos), bits_cast(_WIDE, gain, pos), pos=pos)
+        body.out.append(ir.Assign(part, grown, pos=pos))
+        whole = ir.Const(_WIDE, _ALL, pos=pos)
+        body.out.append(
+            ir.If(self.compare(">", part, whole), (ir.Assign(part, whole, pos=pos),), (), pos=pos)
+        )
+        self.assign("last", stamp)
+        average = self.cell["average"]
+        above = self.compare(">=", target, average)
+        up = ir.Binary(_WORD, "+", average, self._part(target, average, part), pos=pos)
+        down = ir.Binary(_WORD, "-", average, self._part(average, target, part), pos=pos)
+        self.assign("average", self.choose(_WORD, above, up, down))
+
+    def _part(self, large: ir.Expr, small: ir.Expr, part: ir.Expr) -> ir.Expr:
+        pos = self._pos
+        difference = bits_cast(_WIDE, ir.Binary(_WORD, "-", large, small, pos=pos), pos)
+        product = ir.Binary(_WIDE, "*", difference, part, pos=pos)
+        return bits_cast(_WORD, ir.Binary(_WIDE, ">>", product, ir.Const(_WIDE, 48, pos=pos), pos=pos), pos)
