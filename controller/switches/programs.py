@@ -198,7 +198,7 @@ def capabilities(program: ProgramInfo, title: str) -> SwitchInfo:
 
     Raises ProgramMismatch, which names the missing part, if the program can serve no job at all.
     """
-    lanes = _lanes(program)
+    lanes = sum(name.startswith(names.LANE_REGISTERS) for name in program.registers)
     lacking = [
         *missing(program, (job_row(_SAMPLE), *supporting_rows(_SAMPLE))),
         *_absent("counter", program.counters, names.OUTCOMES),
@@ -284,10 +284,6 @@ def _kinds(value: Match) -> tuple[str, ...]:
             return ("range",)
         case _:
             return ("exact", "optional")
-
-
-def _lanes(program: ProgramInfo) -> int:
-    return sum(name.startswith(names.LANE_REGISTERS) for name in program.registers)
 
 
 def _absent(kind: str, objects: Mapping[str, int], name: str) -> list[str]:

@@ -536,7 +536,7 @@ class SwitchSession:
 
     @property
     def _job_groups(self) -> range:
-        return range(1, _counter_rows(self.program))
+        return range(1, find("counter", names.OUTCOMES, self.program.counters) // COLUMNS)
 
     def _settled(self, admission: Admission) -> int:
         """Read how many packets of a job's counter row have shown that a move is over, modulo 2**32."""
@@ -590,11 +590,6 @@ class SwitchSession:
         cells = [row * COLUMNS + OUTCOMES[name] for row in rows for name in outcomes]
         counts = iter(self._target.read_counter(names.OUTCOMES, cells))
         return {row: {name: next(counts) for name in outcomes} for row in rows}
-
-
-def _counter_rows(program: ProgramInfo) -> int:
-    """Return the number of rows of outcome counters; row 0 is for packets of no job."""
-    return find("counter", names.OUTCOMES, program.counters) // COLUMNS
 
 
 def _width(program: ProgramInfo, action: str, param: str) -> int:

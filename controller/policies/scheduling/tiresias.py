@@ -96,13 +96,10 @@ class Tiresias:
         for level, job in chosen:
             if job.order in self._groups:
                 continue
-            gpus = self._take(slots, job.spec.gpus)
+            gpus = slots.allocate(job.spec.gpus)
             if gpus is not None:
                 self._groups[job.order] = Group((job,), gpus, reason=f"queue {level}")
                 self._level[job.order] = level
-
-    def _take(self, slots: FreeGpus, gpus: int) -> tuple[int, ...] | None:
-        return slots.allocate(gpus)
 
     def _wake_s(self, now_s: float) -> float | None:
         """Return the time when the next running job reaches its queue's limit; None: no job will."""

@@ -202,7 +202,7 @@ def recommend(summaries: Sequence[ChoiceSummary], usual: PolicyChoice) -> Choice
 def larger(topology: Topology) -> dict[str, Topology]:
     """Return copies of the topology, each with more of one resource, by a description of the change."""
     found = {"one more server": _with_server(topology)}
-    if (faster := _faster(topology)) != topology:
+    if (faster := replace(topology, links=tuple(link.faster(2) for link in topology.links))) != topology:
         found["links twice as fast"] = faster
     if any(switch.aggregates for switch in topology.switches):
         found["twice as many slots"] = replace(
@@ -210,10 +210,6 @@ def larger(topology: Topology) -> dict[str, Topology]:
             switches=tuple(replace(switch, slots=2 * switch.slots) for switch in topology.switches),
         )
     return found
-
-
-def _faster(topology: Topology) -> Topology:
-    return replace(topology, links=tuple(link.faster(2) for link in topology.links))
 
 
 def _with_server(topology: Topology) -> Topology:

@@ -430,7 +430,9 @@ def _widened(e: Exploration, state: PathState) -> PathState:
     Of `state`, it keeps the lower bounds of metadata fields and the undefined scalars. All else is unknown.
     """
     kept = {place: value for place, value in state.values.items() if place.startswith("meta/")}
-    return PathState({place: _anything_like(value) for place, value in kept.items()}, {}, state.unset.copy())
+    return PathState(
+        {place: Bounds(value.low, 1 << 64) for place, value in kept.items()}, {}, state.unset.copy()
+    )
 
 
 def _parser_state(
@@ -464,11 +466,6 @@ def clear_metadata(program: ir.Program, state: PathState) -> None:
             state.values[place] = constant(0)
     for place in headers_below(program.meta, "meta"):
         state.valid[place] = False
-
-
-def _anything_like(value: Bounds) -> Bounds:
-    """Return bounds for the later values of a metadata field: from the lower bound of `value` to 2**64."""
-    return Bounds(value.low, 1 << 64)
 
 
 def find(program: ir.Program) -> list[Finding]:

@@ -95,7 +95,7 @@ class _Joiner:
     def _join(self, tables: Sequence[ir.Table]) -> Iterator[ir.Stmt]:
         first = tables[0]
         order = sorted(range(len(first.entries)), key=lambda i: -first.entries[i].priority)
-        keys = [self._key(key.expr) for key in first.keys]
+        keys = [ir.Var(key.expr.type, self._variable(key.expr.type), pos=key.expr.pos) for key in first.keys]
         for key, place in zip(first.keys, keys, strict=True):
             yield ir.Assign(place, key.expr, pos=first.pos)
         decided = self._actions([table.default for table in tables])
@@ -104,10 +104,6 @@ class _Joiner:
             then = self._actions([table.entries[i].invocation for table in tables])
             decided = (ir.If(condition, then, decided, pos=first.pos),)
         yield from decided
-
-    def _key(self, expr: ir.Expr) -> ir.Var:
-        """Return a new variable for the value of a key, which the conditions of all entries read."""
-        return ir.Var(expr.type, self._variable(expr.type), pos=expr.pos)
 
     def _actions(self, invoked: Sequence[ir.Invocation]) -> tuple[ir.Stmt, ...]:
         """Return the bodies of actions in order, with new names for the variables that one action owns.

@@ -198,13 +198,9 @@ def grow(samples: Sequence[Sample], *, prune: float = 0.02, seed: int = 0) -> Pa
     """
     if len(samples) < 2:
         raise BadSample(f"{len(samples)} samples to train on; at least 2 are needed")
-    x, y = _matrix(samples)
+    x, y = np.array([u.features() for u, _ in samples]), np.array([int(s) for _, s in samples])
     model = _sklearn_tree().DecisionTreeClassifier(random_state=seed, ccp_alpha=prune).fit(x, y)
     return PackingTree(_convert(model.tree_, 0, [int(c) for c in model.classes_]))
-
-
-def _matrix(samples: Sequence[Sample]) -> tuple[Any, Any]:
-    return np.array([u.features() for u, _ in samples]), np.array([int(s) for _, s in samples])
 
 
 def _convert(tree: Any, node: int, classes: Sequence[int]) -> Tree:
@@ -384,7 +380,7 @@ def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = (
     shapes = [model.shape(name) for name in wanted]
     figure, panels = new_figure(len(wanted))
     for name, shape, panel in zip(wanted, shapes, panels, strict=True):
-        labels, scores = [_plain(label) for label, _ in shape], [score for _, score in shape]
+        labels, scores = [label.replace("$", r"\$") for label, _ in shape], [score for _, score in shape]
         panel.axhline(0, color="0.8", linewidth=0.8)
         if "-inf" in labels:
             starts = [float(label) for label in labels[1:]]
@@ -395,10 +391,6 @@ def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = (
         panel.set_xlabel(name)
         panel.set_ylabel("score")
     save(figure, path)
-
-
-def _plain(label: str) -> str:
-    return label.replace("$", r"\$")  # matplotlib would read a formula
 
 
 WINDOWS_H = (1, 3, 24)
