@@ -8,11 +8,11 @@ from typing import Annotated
 
 from controller.core import reasons
 from controller.core.allocator import Allocator
-from controller.policies.placement.explain import explain as explain_placement
 from controller.policies.placement.flows import FlowState
+from controller.policies.placement.policy import explain as explain_placement
 from controller.policies.registry import PLACEMENTS, ROUTINGS
-from controller.policies.routing.explain import explain as explain_route
 from controller.policies.routing.policy import RoutingProblem
+from controller.policies.routing.policy import explain as explain_route
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job
 from ina.cli.allocation import common
