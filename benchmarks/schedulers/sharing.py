@@ -35,15 +35,17 @@ from controller.policies.scheduling.sharing.family import (
     draw_kinds,
 )
 from controller.policies.scheduling.sharing.forests import Model, Sample, draw, model_for
-from controller.policies.scheduling.sharing.interference import (
+from controller.policies.scheduling.sharing.packing import Packer, Packing
+from controller.policies.scheduling.sharing.pairs import (
     BadTraining,
     InterferenceModel,
     InterferenceSpeed,
     Load,
+    Pairs,
     PreemptionCost,
+    read_gavel_pairs,
+    read_lucid_pairs,
 )
-from controller.policies.scheduling.sharing.packing import Packer, Packing
-from controller.policies.scheduling.sharing.pairs import Pairs, read_gavel_pairs, read_lucid_pairs
 from controller.policies.scheduling.sharing.policy import Charges, SharingOptions, SharingPolicy
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate

@@ -47,13 +47,14 @@ from controller.policies.scheduling.synergy.allocators import (
 from controller.policies.scheduling.synergy.demand import (
     BadDemand,
     Demand,
+    ModelProfile,
     Sensitivity,
     Servers,
     ServerShape,
     demand,
+    read_profiles,
 )
 from controller.policies.scheduling.synergy.family import synergy, tune_and_top_up
-from controller.policies.scheduling.synergy.matrix_csv import ModelProfile, read_profiles
 from controller.policies.scheduling.synergy.opt import opt
 from controller.policies.scheduling.synergy.policy import ShareSpeed, demands_by_matrix
 from controller.policies.scheduling.synergy.profiling import TASKS, model_profiles

@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.policies.scheduling.synergy.demand import BadMatrix, Sensitivity
-from controller.policies.scheduling.synergy.matrix_csv import ModelProfile, read_profiles, write_profile
+from controller.policies.scheduling.synergy.demand import (
+    BadMatrix,
+    ModelProfile,
+    Sensitivity,
+    read_profiles,
+    write_profile,
+)
 from tests.system.command import ina
 
 # An iteration takes 600 ms divided by the CPUs that the thread of its stage may use.

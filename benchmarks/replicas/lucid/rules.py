@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.lucid.binder import DividedNodes
 from controller.policies.scheduling.lucid.family import Config, Pair, PairSpeed
+from controller.policies.scheduling.lucid.policy import DividedNodes
 from controller.policies.scheduling.lucid.usage import Size
 from controller.policies.scheduling.policy import Decision, Group, JobState, Submission, View
 from controller.vocabulary import Cluster

@@ -12,9 +12,8 @@ from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import WITH_OPT, RoundSpeed, replica_demands, replica_policy
 from controller.policies.family import Family, SimulationConfig
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.synergy.demand import ServerShape
+from controller.policies.scheduling.synergy.demand import ModelProfile, ServerShape
 from controller.policies.scheduling.synergy.family import complete_jobs, profiles_of
-from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
 from controller.policies.scheduling.synergy.policy import servers_of
 from controller.simulator.engine import PolicyRun
 

@@ -22,6 +22,7 @@ from controller.policies.scheduling.synergy.demand import (
     BadDemand,
     Demand,
     Infeasible,
+    ModelProfile,
     Servers,
     ServerShape,
     ShareOption,
@@ -29,7 +30,6 @@ from controller.policies.scheduling.synergy.demand import (
     undominated,
     within,
 )
-from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
 from controller.policies.scheduling.synergy.opt import share_out
 from controller.policies.scheduling.synergy.policy import (
     Allocator,

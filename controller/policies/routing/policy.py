@@ -1,4 +1,6 @@
-"""The interface of routing policies, and the comparison of trees.
+"""The interface of routing policies, the simplest ones, and explanations of trees.
+
+The interface of routing policies, and the comparison of trees.
 
 A policy is a function of a `RoutingProblem`; it returns a tree for each job that uses more than one server::
 
@@ -6,10 +8,13 @@ A policy is a function of a `RoutingProblem`; it returns a tree for each job tha
         return {job.name: problem.grow(job, {}) for job in problem.routed}
 
 A policy of your own is named ``path.py:stars``, or a package's entry point of the group ``ina.routing``.
+
+Explanations of a job's tree, in words and numbers.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +22,8 @@ from functools import cached_property, partial
 from itertools import pairwise
 
 from controller.errors import BadSpec
-from controller.policies.placement.flows import FlowState, racks_of, root_for, steady_state, tidy
+from controller.policies.placement.flows import FlowState, fan_in, racks_of, root_for, steady_state, tidy
+from controller.policies.placement.policy import explain as explain_rate
 from controller.vocabulary import Job, Topology, Tree
 from controller.vocabulary.errors import kind
 from controller.vocabulary.files import check_job
@@ -193,3 +199,36 @@ def ecmp_everywhere(problem: RoutingProblem) -> dict[str, Tree]:
 def shortest_path(problem: RoutingProblem) -> dict[str, Tree]:
     """Sum at every switch that can sum on the shortest paths to the root."""
     return {job.name: problem.summing_everywhere(job, problem.grow(job, {})) for job in problem.routed}
+
+
+def explain(problem: RoutingProblem, trees: Mapping[str, Tree], job: Job) -> list[str]:
+    """Return sentences about a job's tree, its rate, the rate's limit, and the rate on shortest paths."""
+    if job.name not in trees:
+        return [f"{job.name} stays on one server: it needs no tree."]
+    tree = trees[job.name]
+    fan_ins = fan_in(problem.topology, job, tree)
+    near = f"to {job.fallback}" if job.fallback else "to all racks of the job"
+    lines = [f"Root {tree.root}: of the switches that can sum, the nearest {near}."]
+    for name, parent in tree.parents.items():
+        able = problem.topology.switch[name].aggregates
+        if name in tree.aggregators:
+            does = f"sums {fan_ins[name]} flows"
+        elif not able:
+            does = f"has no slots and passes {fan_ins[name]} flows on"
+        else:
+            does = f"could sum, and passes {fan_ins[name]} flows on"
+        lines.append(f"{name} {does}, to {parent}.")
+    state = problem.evaluate(trees)
+    placed = next(each for each in state.jobs if each.name == job.name)
+    lines += explain_rate(state, placed)[2:]
+    straight = problem.summing_everywhere(job, problem.grow(job, {}))
+    if straight == tree:
+        return [*lines, "The tree consists of shortest paths."]
+    other = problem.evaluate({**trees, job.name: straight})
+    rate_bps = other.rate_bps(replace(placed, tree=straight))
+    rate = (
+        f"the job's gradients would be summed at {rate_bps / 1e9:.4g} Gb/s"
+        if math.isfinite(rate_bps)
+        else "no link or switch would limit the job's rate"
+    )
+    return [*lines, f"On shortest paths to the same root {rate}."]

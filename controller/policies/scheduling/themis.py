@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from controller.policies.scheduling.drafts import Draft, place
+from controller.policies.scheduling.muri import Draft, place
 from controller.policies.scheduling.placement import FreeGpuCounts
 from controller.policies.scheduling.policy import Decision, JobState, View
 from controller.policies.scheduling.ranked import keep_until_repaid

@@ -42,8 +42,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from controller.policies.grouping.rounds import Item, Rounds, best, group_by_worth
-from controller.policies.scheduling.drafts import Draft, place
-from controller.policies.scheduling.muri import interleaved
+from controller.policies.scheduling.muri import Draft, interleaved, place
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import (
     RESOURCES,

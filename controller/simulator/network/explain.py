@@ -8,11 +8,10 @@ from controller.core.reasons import slots_text
 from controller.policies.memory.policy import MemoryDivision, MemoryProblem
 from controller.policies.memory.policy import explain as explain_memory
 from controller.policies.memory.regions import SlotStatus
-from controller.policies.placement.explain import explain as explain_placement
 from controller.policies.placement.flows import steady_state
+from controller.policies.placement.policy import explain as explain_placement
 from controller.simulator.engine import EndedJob
-from controller.simulator.network.log import NetworkLog
-from controller.simulator.network.run import NetworkResult
+from controller.simulator.network.run import NetworkLog, NetworkResult
 from controller.vocabulary import Job
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from controller.figures import new_figure, save
 from controller.policies.memory.regions import SlotStatus
-from controller.simulator.network.log import NetworkLog
-from controller.simulator.network.run import NetworkResult
+from controller.simulator.network.run import NetworkLog, NetworkResult
 
 MOST_JOBS, MOST_SWITCHES = 60, 3
 

@@ -1,5 +1,9 @@
 """Simulate jobs on a cluster with a network: scheduling, placement, memory and routing together.
 
+Events of jobs and memory over time, for plots and explanations.
+
+Simulate jobs on a cluster with a network: scheduling, placement, memory and routing together.
+
 Speed of jobs that contend for links and slots: a speed model that knows where each job is placed.
 
 A family's own model determines how fast jobs run on their GPUs; the time of their gradients beside other
@@ -21,6 +25,8 @@ from controller.core.allocation import Allocation
 from controller.core.compose import network_policies, submission_of
 from controller.core.events import Submitted
 from controller.errors import BadSpec
+from controller.policies.memory.policy import MemoryDivision, MemoryProblem
+from controller.policies.memory.regions import SlotStatus
 from controller.policies.scheduling.policy import Group, JobState, SpeedModel, Submission
 from controller.policies.settings import AllocationSettings
 from controller.simulator.engine import EndedJob, EventLoop, PolicyRun, SimulationResult, admitted, measure
@@ -33,9 +39,59 @@ from controller.simulator.network.average import (
     phases_of,
     run_lengths,
 )
-from controller.simulator.network.log import GrantWatch, NetworkLog
 from controller.simulator.runs import refusals
 from controller.vocabulary import Job, Topology
+
+
+@dataclass
+class NetworkLog:
+    """States in order of time: each entry has a time in seconds, and the state from this time on."""
+
+    places: list[tuple[float, str, Job]] = field(default_factory=list)
+    memory: list[tuple[float, MemoryProblem, MemoryDivision]] = field(default_factory=list)
+    levels: list[tuple[float, Mapping[str, float]]] = field(default_factory=list)
+    """Rates at which jobs send, bits per second."""
+
+    def on_placed(self, now_s: float, job: Job) -> None:
+        """Record that a job has servers and a tree from now on."""
+        self.places.append((now_s, job.name, job))
+
+    def on_divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
+        """Record a division of memory among the jobs of `problem`, which is valid from `now_s` on."""
+        self.memory.append((now_s, problem, division))
+
+    def rates(self, now_s: float, rates: Mapping[str, float]) -> None:
+        """Record the rates at which jobs send from now on, bits per second."""
+        self.levels.append((now_s, rates))
+
+
+# ---------------------------------------------------------------------------
+# Grants that were taken back: which jobs were promised slots on arrival, and lost them later.
+
+
+class GrantWatch:
+    """Watcher of an allocation: finds jobs that lose the slots granted in their first division of memory."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._granted: set[str] = set()
+        self.lost: set[str] = set()
+        """Jobs that were granted slots in their first division of memory, but not in some later division."""
+
+    def on_placed(self, now_s: float, job: Job) -> None:
+        """Ignore a job's place, which has nothing to do with memory."""
+
+    def on_divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
+        """Record the jobs that are granted no slots now but were granted slots in their first division."""
+        for name, standing in division.standing.items():
+            granted = standing is SlotStatus.GRANTED
+            if name not in self._seen:
+                self._seen.add(name)
+                if granted:
+                    self._granted.add(name)
+            elif not granted and name in self._granted:
+                self.lost.add(name)
+
 
 # ---------------------------------------------------------------------------
 # How a cluster's network is simulated, and by which policies.

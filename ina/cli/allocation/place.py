@@ -12,11 +12,11 @@ from controller.policies.memory.policy import MemoryDivision as Division
 from controller.policies.memory.policy import MemoryProblem, rate_of
 from controller.policies.memory.policy import explain as explain_memory
 from controller.policies.memory.regions import SlotStatus
-from controller.policies.placement.explain import explain as explain_placement
 from controller.policies.placement.flows import FlowState
+from controller.policies.placement.policy import explain as explain_placement
 from controller.policies.registry import MEMORIES, PLACEMENTS, ROUTINGS
-from controller.policies.routing.explain import explain as explain_route
 from controller.policies.routing.policy import RoutingProblem
+from controller.policies.routing.policy import explain as explain_route
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job
 from ina.cli.allocation import common

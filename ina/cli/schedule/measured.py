@@ -15,8 +15,14 @@ from typing import Annotated
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from controller.policies.grouping.rounds import best
-from controller.policies.scheduling.synergy.demand import BadDemand, BadMatrix, ServerShape, demand
-from controller.policies.scheduling.synergy.matrix_csv import ModelProfile, write_profile
+from controller.policies.scheduling.synergy.demand import (
+    BadDemand,
+    BadMatrix,
+    ModelProfile,
+    ServerShape,
+    demand,
+    write_profile,
+)
 from controller.policies.scheduling.synergy.profiling import Dataset
 from controller.vocabulary import Job
 from hostlib import interleave as turns

@@ -22,12 +22,12 @@ from controller.policies.scheduling.synergy.demand import (
     BadDemand,
     Demand,
     Infeasible,
+    ModelProfile,
     Sensitivity,
     Servers,
     ServerShape,
     ShareOption,
 )
-from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
 from controller.vocabulary import Cluster
 from tests.controller.policies.scheduling.synergy.cases import HUNGRY, MODEST, SHAPE, check_capacity
 

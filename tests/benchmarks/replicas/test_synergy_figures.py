@@ -10,8 +10,7 @@ import pytest
 from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import RoundSpeed, replica_demands, replica_policy
 from controller.policies.scheduling import Submission
-from controller.policies.scheduling.synergy.demand import Sensitivity, Servers, ServerShape
-from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
+from controller.policies.scheduling.synergy.demand import ModelProfile, Sensitivity, Servers, ServerShape
 from controller.vocabulary import Cluster
 
 SHAPE = ServerShape(gpus=8, cpus=24, memory_gb=500)

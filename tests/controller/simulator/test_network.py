@@ -15,8 +15,8 @@ from controller.policies.memory.regions import SlotStatus
 from controller.policies.placement.flows import flows_of
 from controller.simulator.network.average import Phases, Work, average, phases_of, run_lengths
 from controller.simulator.network.generate import generate
-from controller.simulator.network.log import GrantWatch
 from controller.simulator.network.run import (
+    GrantWatch,
     NetworkResult,
     NetworkSettings,
     NetworkTask,

@@ -34,9 +34,8 @@ from controller.policies.family import (
 )
 from controller.policies.scheduling import baselines
 from controller.policies.scheduling.errors import BadSpec, BadTrace
-from controller.policies.scheduling.lucid.binder import LucidOptions, Sharing
-from controller.policies.scheduling.lucid.online import OnlineLucid
-from controller.policies.scheduling.lucid.policy import LucidPolicy
+from controller.policies.scheduling.lucid.estimates import OnlineLucid
+from controller.policies.scheduling.lucid.policy import LucidOptions, LucidPolicy, Sharing
 from controller.policies.scheduling.lucid.usage import (
     BadSample,
     GpuUsage,

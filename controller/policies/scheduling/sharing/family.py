@@ -26,19 +26,17 @@ from controller.policies.scheduling.lucid.family import config_by_columns
 from controller.policies.scheduling.policy import Policy, Submission
 from controller.policies.scheduling.sharing.antman import AntMan
 from controller.policies.scheduling.sharing.forests import CoRunProfiler, Forests, choose, train
-from controller.policies.scheduling.sharing.interference import (
+from controller.policies.scheduling.sharing.packing import Packer
+from controller.policies.scheduling.sharing.pairs import (
     InterferenceModel,
     InterferenceSpeed,
     Load,
-    PreemptionCost,
-    load_of,
-)
-from controller.policies.scheduling.sharing.packing import Packer
-from controller.policies.scheduling.sharing.pairs import (
     MadeUpPairs,
     NoisyInterference,
     Pairs,
+    PreemptionCost,
     Scaling,
+    load_of,
     make_demands,
     make_sync,
     name_of,

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from controller.policies.scheduling.errors import ExtraMissing
-from controller.policies.scheduling.sharing.interference import (
+from controller.policies.scheduling.sharing.pairs import (
     BadMeasurement,
     BadTraining,
     InterferenceModel,

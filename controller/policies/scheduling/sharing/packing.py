@@ -22,7 +22,7 @@ from controller.policies.scheduling.errors import BadDecision
 from controller.policies.scheduling.placement import spread
 from controller.policies.scheduling.policy import JobState, Submission
 from controller.policies.scheduling.sharing.forests import Forests
-from controller.policies.scheduling.sharing.interference import InterferenceModel, Load, load_of, require
+from controller.policies.scheduling.sharing.pairs import InterferenceModel, Load, load_of, require
 from controller.vocabulary import Cluster
 
 MOST = 2

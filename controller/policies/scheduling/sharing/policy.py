@@ -29,8 +29,8 @@ from dataclasses import dataclass
 
 from controller.policies.family import Options, option
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.sharing.interference import USUAL_COST, Load, PreemptionCost
 from controller.policies.scheduling.sharing.packing import Layout, Packer, consolidated
+from controller.policies.scheduling.sharing.pairs import USUAL_COST, Load, PreemptionCost
 
 WIDER = 4.0
 """Ratio of the upper ends of consecutive levels."""

@@ -30,8 +30,7 @@ from controller.policies.scheduling.synergy.allocators import (
     top_up,
     tune,
 )
-from controller.policies.scheduling.synergy.demand import Demand, Servers
-from controller.policies.scheduling.synergy.matrix_csv import ModelProfile, read_profiles
+from controller.policies.scheduling.synergy.demand import Demand, ModelProfile, Servers, read_profiles
 from controller.policies.scheduling.synergy.opt import opt
 from controller.policies.scheduling.synergy.policy import (
     RANKS,

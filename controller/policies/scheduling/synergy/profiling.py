@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 from controller.policies.scheduling.synergy.demand import (
     BadMatrix,
+    ModelProfile,
     Sensitivity,
     Servers,
     ServerShape,
     demand,
 )
-from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
 
 
 @dataclass(frozen=True, slots=True)

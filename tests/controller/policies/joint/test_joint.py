@@ -20,8 +20,13 @@ from controller.policies.scheduling import Decision
 from controller.policies.scheduling.errors import BadDecision
 from controller.policies.settings import AllocationSettings
 from controller.simulator.generate import generate
-from controller.simulator.network.log import NetworkLog
-from controller.simulator.network.run import NetworkResult, NetworkSettings, NetworkTask, simulate_network
+from controller.simulator.network.run import (
+    NetworkLog,
+    NetworkResult,
+    NetworkSettings,
+    NetworkTask,
+    simulate_network,
+)
 from controller.simulator.runs import make
 from controller.vocabulary import Cluster, Job, Topology, Tree, fabrics
 

@@ -16,9 +16,8 @@ from controller.errors import BadSpec
 from controller.policies.placement.flows import racks_of
 from controller.policies.registry import ROUTINGS
 from controller.policies.routing import grid
-from controller.policies.routing.explain import explain
 from controller.policies.routing.grid import relaxed
-from controller.policies.routing.policy import RoutingProblem, check, score
+from controller.policies.routing.policy import RoutingProblem, check, explain, score
 from controller.switches.layout import deployment_of, lay_out
 from controller.vocabulary import Job, Region, Topology, Tree, fabrics
 from tests import effort

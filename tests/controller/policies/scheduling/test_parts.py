@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.replicas.muri.family import POLICIES
 from controller.policies.scheduling import BadSpec, Group, JobState, Submission, View
-from controller.policies.scheduling.drafts import Draft, place
+from controller.policies.scheduling.muri import Draft, place
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.placement import FreeGpuCounts, FreeGpus
 from controller.policies.scheduling.ranked import WaitingJobs, choose_by_rank, profile

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -17,7 +18,6 @@ from softswitch.compiler.lowering.architectures import (
     lower_block,
     package_of,
 )
-from softswitch.compiler.lowering.architectures.tna.stateful import check_accesses
 from softswitch.compiler.lowering.passing import bind, is_optional
 from softswitch.compiler.lowering.unit import Fields, Stage, Unit, remark
 from softswitch.compiler.lowering.values import Block, Formal, TypeName
@@ -262,3 +262,70 @@ def intrinsic_place(unit: Unit, struct: str, field: str, pos: ir.Position) -> ir
     assert isinstance(outer, ir.Struct)
     whole = ir.Var(_struct("intrinsic", types), "standard_metadata", pos=pos)
     return ir.Member(dict(outer.fields)[field], ir.Member(outer, whole, struct, pos=pos), field, pos=pos)
+
+
+def check_accesses(
+    blocks: Iterable[tuple[ir.Stmt, ...]],
+    actions: Mapping[str, ir.Action],
+    tables: Mapping[str, ir.Table],
+    arrays: Mapping[str, ir.RegisterArray],
+    *,
+    refuse: bool,
+) -> None:
+    """Warn about registers that a packet may access more than once, or raise CompileError.
+
+    Args:
+        blocks: All blocks that a packet passes, in ingress and egress.
+        actions: The program's actions.
+        tables: The program's tables.
+        arrays: The program's registers.
+        refuse: Raise CompileError for the first such register; otherwise warn about each.
+    """
+    register_of = {part: name for name, array in arrays.items() for part in array.parts}
+    counting = _Meetings(actions, tables, register_of)
+    total: Counter[str] = Counter()
+    for body in blocks:
+        total += counting.of(body)
+    for name, times in total.items():
+        if times > 1:
+            message = f"a packet may access register {name!r} {times} times"
+            if refuse:
+                raise CompileError(message, arrays[name].pos, "one access, as on a chip")
+            remark(f"{message}: a chip allows one access", arrays[name].pos)
+
+
+class _Meetings:
+    def __init__(
+        self, actions: Mapping[str, ir.Action], tables: Mapping[str, ir.Table], register_of: Mapping[str, str]
+    ) -> None:
+        self._actions = actions
+        self._tables = tables
+        self._register_of = register_of
+
+    def of(self, body: Iterable[ir.Stmt]) -> Counter[str]:
+        """Return, for each register, the maximum number of accesses on any path through `body`."""
+        total: Counter[str] = Counter()
+        calls: set[tuple[str, ir.Position]] = set()
+        for s in body:
+            match s:
+                case ir.Extern(function="register.read" | "register.write", instance=part):
+                    calls.add((self._register_of[part], s.pos))  # an action's read and write are one call
+                case ir.If(_, then, otherwise):
+                    total += self.of(then) | self.of(otherwise)
+                case ir.Switch(_, cases):
+                    total += self._most(inner for _, inner in cases)
+                case ir.Inlined(inner) | ir.Loop(inner):
+                    total += self.of(inner)
+                case ir.Call(action=action):
+                    total += self.of(self._actions[action].body)
+                case ir.Apply(table=table):
+                    found = self._tables[table]
+                    names = {found.default.action, *(ref.action for ref in found.actions)}
+                    total += self._most(self._actions[name].body for name in names)
+        return total + Counter(name for name, _ in calls)
+
+    def _most(self, bodies: Iterable[Iterable[ir.Stmt]]) -> Counter[str]:
+        most: Counter[str] = Counter()
+        for body in bodies:
+            most |= self.of(body)
+        return most

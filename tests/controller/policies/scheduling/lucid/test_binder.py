@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.policies.scheduling import BadSpec
-from controller.policies.scheduling.lucid.binder import (
+from controller.policies.scheduling.lucid.policy import (
     Candidate,
     LucidOptions,
     Sharing,

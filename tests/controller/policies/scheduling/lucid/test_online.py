@@ -10,9 +10,15 @@ from typing import Any
 import pytest
 
 from controller.policies.scheduling import BadSpec, Decision, JobState, Submission, View
-from controller.policies.scheduling.lucid.binder import LucidOptions, Sharing
+from controller.policies.scheduling.lucid.estimates import (
+    AHEAD,
+    INTERVAL_S,
+    Arrivals,
+    OnlineLucid,
+    UpdateEngine,
+)
 from controller.policies.scheduling.lucid.family import tune_settings
-from controller.policies.scheduling.lucid.online import AHEAD, INTERVAL_S, Arrivals, OnlineLucid, UpdateEngine
+from controller.policies.scheduling.lucid.policy import LucidOptions, Sharing
 from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage, Size
 from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.simulator import SimulationResult, measure, simulate

@@ -8,12 +8,6 @@ from hypothesis import strategies as st
 
 from benchmarks.schedulers.lucid import make_jobs
 from controller.policies.scheduling import BadSpec, Decision, Group, JobState, Submission, View
-from controller.policies.scheduling.lucid.binder import (
-    DividedNodes,
-    LucidOptions,
-    ProfileQueue,
-    Sharing,
-)
 from controller.policies.scheduling.lucid.family import (
     Config,
     Pair,
@@ -22,7 +16,13 @@ from controller.policies.scheduling.lucid.family import (
     make_pairs,
     make_usages,
 )
-from controller.policies.scheduling.lucid.policy import LucidPolicy
+from controller.policies.scheduling.lucid.policy import (
+    DividedNodes,
+    LucidOptions,
+    LucidPolicy,
+    ProfileQueue,
+    Sharing,
+)
 from controller.policies.scheduling.lucid.usage import GpuUsage, Size, grow, sizes_from_pairs
 from controller.simulator import measure, simulate
 from controller.vocabulary import Cluster, Server

@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from controller.policies.scheduling import JobState, Submission
-from controller.policies.scheduling.sharing.interference import Load
 from controller.policies.scheduling.sharing.pairs import (
     KindDemand,
+    Load,
     MadeUpPairs,
     Scaling,
     make_demands,

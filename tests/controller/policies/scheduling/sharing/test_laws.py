@@ -8,18 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.policies.scheduling import BadTrace, Group
-from controller.policies.scheduling.sharing.interference import (
+from controller.policies.scheduling.sharing.pairs import (
     BadMeasurement,
     InterferenceSpeed,
-    Load,
-    PreemptionCost,
-    UnknownModel,
-)
-from controller.policies.scheduling.sharing.pairs import (
     KindDemand,
+    Load,
     MadeUpPairs,
     MeasuredPairs,
     NoisyInterference,
+    PreemptionCost,
+    UnknownModel,
     make_demands,
     read_gavel_pairs,
     read_lucid_pairs,

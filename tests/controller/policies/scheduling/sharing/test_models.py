@@ -20,13 +20,13 @@ from controller.policies.scheduling.sharing.forests import (
     model_for,
     train,
 )
-from controller.policies.scheduling.sharing.interference import (
+from controller.policies.scheduling.sharing.pairs import (
     BadMeasurement,
     BadTraining,
     Load,
+    NoisyInterference,
     UnknownModel,
 )
-from controller.policies.scheduling.sharing.pairs import NoisyInterference
 from tests import effort
 from tests.controller.policies.scheduling.sharing.cases import KINDS, LAW, MANY, beside
 

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 
 from controller.policies.scheduling import BadSpec, Decision, Group, JobState, Submission, View
 from controller.policies.scheduling.sharing.forests import CoRunProfiler, choose, train
-from controller.policies.scheduling.sharing.interference import (
+from controller.policies.scheduling.sharing.packing import Choose, Packer, best
+from controller.policies.scheduling.sharing.pairs import (
     InterferenceSpeed,
+    KindDemand,
     Load,
+    MadeUpPairs,
     PreemptionCost,
+    Scaling,
     UnknownModel,
 )
-from controller.policies.scheduling.sharing.packing import Choose, Packer, best
-from controller.policies.scheduling.sharing.pairs import KindDemand, MadeUpPairs, Scaling
 from controller.policies.scheduling.sharing.policy import Charges, SharingOptions, SharingPolicy
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate

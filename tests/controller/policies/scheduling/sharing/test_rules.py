@@ -7,10 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.policies.scheduling import BadDecision
-from controller.policies.scheduling.sharing.interference import (
-    Load,
-    UnknownModel,
-)
 from controller.policies.scheduling.sharing.packing import (
     Choose,
     Layout,
@@ -18,6 +14,10 @@ from controller.policies.scheduling.sharing.packing import (
     best,
     candidates,
     consolidated,
+)
+from controller.policies.scheduling.sharing.pairs import (
+    Load,
+    UnknownModel,
 )
 from controller.policies.scheduling.sharing.policy import Charges
 from controller.vocabulary import Cluster

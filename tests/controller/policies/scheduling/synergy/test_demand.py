@@ -17,8 +17,8 @@ from controller.policies.scheduling.synergy.demand import (
     ServerShape,
     ShareOption,
     demand,
+    read_profiles,
 )
-from controller.policies.scheduling.synergy.matrix_csv import read_profiles
 from tests.controller.policies.scheduling.synergy.cases import CACHING, HUNGRY, MODEST, SHAPE, job, matrices
 
 HEADER = (

@@ -12,9 +12,8 @@ from controller.policies.family import SimulationConfig
 from controller.policies.registry import complete_jobs
 from controller.policies.scheduling import BadSpec, Decision, Group, JobState, Submission, View
 from controller.policies.scheduling.synergy.allocators import tune
-from controller.policies.scheduling.synergy.demand import Servers, demand
+from controller.policies.scheduling.synergy.demand import ModelProfile, Servers, demand
 from controller.policies.scheduling.synergy.family import ALLOCATORS, synergy
-from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
 from controller.policies.scheduling.synergy.policy import (
     RANKS,
     ShareSpeed,
