@@ -18,6 +18,7 @@ from softswitch.engine.c_compiler import LEVELS
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("bmv2_topos", "controller", "hostlib", "ina", "p4src", "softswitch")
 BUILT = ("*.so", "__pycache__")
+SUM = "import hostlib; hostlib.init(); print(hostlib.allreduce([1.0, 2.0]).tolist()); hostlib.shutdown()"
 
 
 def test_a_wheel_has_every_file_of_the_product_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +47,10 @@ def test_demo_experiment_and_cluster_run_from_an_installed_wheel(tmp_path: Path)
         shutil.copy(ROOT / file, source)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     pip_wheel = [*pip, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(wheels), str(source)]
-    subprocess.run(pip_wheel, check=True, timeout=600)
+    quick = tmp_path / "cc"  # where the objects are and who finds them is the same, for half of the time
+    quick.write_text('#!/bin/sh\nexec cc "$@" -O1\n')
+    quick.chmod(0o755)
+    subprocess.run(pip_wheel, check=True, timeout=600, env={**os.environ, "CC": str(quick)})
     (wheel,) = wheels.iterdir()
     # what runs compiles the modules that it loads, a tenth of all
     install = [*pip, "install", "--no-deps", "--no-compile", "--target", str(site), str(wheel)]
@@ -75,11 +79,13 @@ def test_demo_experiment_and_cluster_run_from_an_installed_wheel(tmp_path: Path)
     assert all(Path(line).is_relative_to(site) for line in run("-c", f"names = {modules}; {find}").split())
     # without site, .pth files name no checkout
     assert run("-S", "-c", "from importlib.util import find_spec; print(find_spec('benchmarks'))") == "None\n"
-    assert '"agrees": 1.0' in run("-m", "ina", "demo", "-np", "2", "--json")
+    ranks = ("--lanes", "32", "-np", "2", "--", sys.executable, "-Pc", SUM)
+    assert "[0] [2.0, 4.0]" in run("-m", "ina", "run", *ranks)
 
     no_compiler = {"CC": "no-such-compiler", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     assert '"agrees": 1.0' in run("-m", "ina", "demo", "-np", "2", "--json", **no_compiler)
-    shutil.copy(ROOT / "examples" / "sim.toml", tmp_path)
+    simulated = (ROOT / "examples" / "sim.toml").read_text()
+    (tmp_path / "sim.toml").write_text(simulated.replace("iterations = 200", "iterations = 20"))
     assert '"mean_jct_s"' in run("-m", "ina", "sim", "sim.toml", "--json", **no_compiler)
     objects = [file.stat().st_size for file in site.glob("softswitch/engine/built/*.so")]
     assert len(objects) == 11 * len(LEVELS[platform.machine()]), (
@@ -88,7 +94,8 @@ def test_demo_experiment_and_cluster_run_from_an_installed_wheel(tmp_path: Path)
     assert sum(objects) < 2e6
 
     before = files_of(site)
-    shutil.copy(ROOT / "examples" / "losses.py", tmp_path / "own.py")
+    measured = (ROOT / "examples" / "losses.py").read_text()
+    (tmp_path / "own.py").write_text(measured.replace("[0.0, 0.001, 0.01]", "[0.0, 0.01]"))
     assert "| loss | window |" in run("-m", "ina", "experiment", "own.py", "--quick", "--processes", "2")
     assert (tmp_path / "own" / "own.md").exists()
     shutil.copytree(ROOT / "examples" / "cluster", tmp_path / "cluster")

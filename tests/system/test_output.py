@@ -256,7 +256,7 @@ def ina(encoding: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
             ),
             "0 ",
         ),
-        (("sim", "examples/three_jobs.toml", "--explain"), "us"),
+        (("sim", "examples/three_jobs.toml", "--explain", "--iterations", "2"), "us"),
         (
             (
                 *("alloc", "--explain", "launch", "--jobs", "examples/allocation/jobs.toml"),

@@ -34,7 +34,7 @@ from tests.interrupts import interrupted
 from tests.system.faults_mutants import PROGRAMS
 
 SCHEDULES = effort.cases(2048)
-NEW_SCHEDULES = 256
+NEW_SCHEDULES = effort.cases(768)
 NEW_DEATHS = 64
 TNA = str(Path(p4src.__file__).with_name("tna") / "{}.p4")
 MOST = 16_384

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.pages.mina import FIGURES, replayed
 from benchmarks.replicas.mina.cluster import Cluster, Tries, queue
 from benchmarks.replicas.mina.fabric import Fabric, Tree
 from benchmarks.replicas.mina.hosts import Choose, FewestFragments, first_fit
@@ -30,11 +29,6 @@ def test_the_jobs_are_those_of_the_published_runs() -> None:
     )
     assert best == pytest.approx(11730.0674, abs=0.01)
     assert worst == pytest.approx(11758.7980, abs=0.01)
-
-
-def test_the_baseline_is_as_published() -> None:
-    row = replayed("from eight hosts", "")
-    assert row["efficiency"] == pytest.approx(FIGURES["from eight hosts"][""], abs=5e-5)
 
 
 def test_pairs_that_take_turns_are_as_published() -> None:

@@ -259,15 +259,16 @@ def test_names_are_no_markup(tmp_path: Path) -> None:
     assert schedule("sweep", "--trace", jobs, "--policy", "fifo", "--processes", 1).code == 0
 
 
-def test_of_many_groups_some_are_drawn(tmp_path: Path) -> None:
+def test_of_many_groups_some_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
+    monkeypatch.setattr("controller.simulator.plots.MOST_PANELS", 5)  # the layout of fifty takes ten seconds
     jobs, plot = tmp_path / "jobs.csv", tmp_path / "plan.svg"
-    rows = "".join(f"j{number},0,100,1,.4,.3,.2,.1\n" for number in range(600))
+    rows = "".join(f"j{number},0,100,1,.4,.3,.2,.1\n" for number in range(24))
     jobs.write_text(f"name,arrival_s,duration_s,gpus,storage_s,cpu_s,gpu_s,network_s\n{rows}")
-    ran = schedule("plan", "--jobs", jobs, "--nodes", 25, "--plot", plot, "--json")
-    assert len(ran.json["groups"]) == 150
-    assert "group 50," in plot.read_text()
-    assert "group 51," not in plot.read_text()
+    ran = schedule("plan", "--jobs", jobs, "--nodes", 1, "--plot", plot, "--json")
+    assert len(ran.json["groups"]) == 6
+    assert "group 5," in plot.read_text()
+    assert "group 6," not in plot.read_text()
 
 
 @pytest.mark.parametrize("kind", [*FAMILIES, *replicas.TABLES.values()])
