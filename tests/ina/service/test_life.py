@@ -117,12 +117,12 @@ async def test_no_job_starts_on_a_server_that_a_run_has_lost_before_the_engine_h
     served.world.watched = False
     served.world.dead[RIGHT] = "its machine has ended"
     await asyncio.sleep(15.0)
-    assert served.daemon.record("moves").starts == 1
+    assert served.daemon.reports.record("moves").starts == 1
     served.world.watched = True
-    await served.until(lambda: served.daemon.record("moves").state == "queued")
+    await served.until(lambda: served.daemon.reports.record("moves").state == "queued")
     served.world.dead.clear()
-    await served.until(lambda: served.daemon.record("moves").state == "running")
-    assert served.daemon.record("moves").starts == 2
+    await served.until(lambda: served.daemon.reports.record("moves").state == "running")
+    assert served.daemon.reports.record("moves").starts == 2
     assert f"server {RIGHT} is down: its machine has ended" in served.texts("moves")
 
 
