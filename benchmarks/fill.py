@@ -13,8 +13,8 @@ from rich.console import Console
 
 from bmv2_topos.harness.page import END, mark_of, with_tables
 from controller.errors import ControllerError
+from ina.cli.command import count, rate, seconds
 from ina.cli.output import table
-from ina.cli.plain import count, rate, seconds
 
 Option = tuple[tuple[str, ...], dict[str, Any]]
 

@@ -7,7 +7,8 @@ import sys
 import typer
 
 from benchmarks.speed import decisions, fallback
-from ina.cli.errors import Failure, verdict
+from ina.cli.command import Failure
+from ina.cli.errors import verdict
 
 app = typer.Typer(
     help="Measure the speed of parts; see docs/explanations/performance.md.", pretty_exceptions_enable=False

@@ -27,8 +27,7 @@ import typer
 
 from benchmarks.speed.controller_process import SPINES, Order, cluster
 from benchmarks.speed.shown import show
-from ina.cli.declared import Json
-from ina.cli.plain import say
+from ina.cli.command import Json, say
 from ina.errors import ProcessFailed
 from ina.service.client import Client
 from ina.switches.switch_process import EmbeddedSwitch

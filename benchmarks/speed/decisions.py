@@ -36,7 +36,7 @@ from controller.simulator.runs import SimulationTask, Source, kind_for, run
 from controller.vocabulary import BadSpec, Cluster, Job, fabrics, fat_tree, float32_bytes
 from controller.vocabulary import place as spread
 from ina.cli import options
-from ina.cli.declared import Json
+from ina.cli.command import Json
 
 Figures = dict[str, float | int | str]
 Many = Annotated[int, typer.Option(min=1, max=1_000_000)]

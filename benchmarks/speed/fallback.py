@@ -23,8 +23,7 @@ from hostlib import wire
 from hostlib.launch import command_line
 from hostlib.wire.tree import Tree
 from ina.cli import options
-from ina.cli.declared import Json
-from ina.cli.errors import Failure
+from ina.cli.command import Failure, Json
 
 UDP_SEGMENT, UDP_GRO = 103, 104  # udp(7)
 JOB = 7

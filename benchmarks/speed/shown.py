@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from benchmarks.fill import print_rows, text
+from ina.cli.command import Result, print_json
 from ina.cli.output import table
-from ina.cli.plain import Result, print_json
 
 Seed = Annotated[int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same work.")]
 

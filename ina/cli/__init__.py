@@ -16,7 +16,8 @@ import warnings
 from types import FrameType
 from typing import Final, TextIO
 
-from ina.cli.errors import COMPILE, FAILED, Interrupted, verdict
+from ina.cli.command import COMPILE, FAILED
+from ina.cli.errors import Interrupted, verdict
 from ina.cli.screen import replace_unencodable, screen
 
 SERVERS: Final = (["switch"], ["fallback"], ["admit"])
@@ -140,7 +141,7 @@ _messages: Final = _Messages(logging.WARNING)
 
 def _complain(message: str, code: int) -> int:
     # The compiler's messages begin with file and line, as compilers' do.
-    from ina.cli.plain import say
+    from ina.cli.command import say
 
     prefix = "" if code == COMPILE else "ina: "
     with contextlib.suppress(OSError):  # the terminal may be gone

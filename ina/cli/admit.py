@@ -20,14 +20,12 @@ from hostlib.launch.command_line import AGAIN
 from hostlib.meet import PROTOCOL
 from ina.cli import options
 from ina.cli.cluster_options import MACHINES, ClusterFile, cluster_of, names_of
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure, verdict
-from ina.cli.plain import say
+from ina.cli.command import USAGE, Declared, Failure, refuse, say
+from ina.cli.errors import verdict
 from ina.cli.run_options import (
     EMBEDDED,
     FabricOptions,
     MemoryOptions,
-    PortKind,
     Timeouts,
     check,
     check_memory,
@@ -35,8 +33,7 @@ from ina.cli.run_options import (
 from ina.cli.service.common import CONTROLLER, ControllerOptions, JobOptions
 from ina.launch import machine_hosts
 from ina.launch.job_run import Attendance, met
-from ina.launch.metrics import metrics
-from ina.launch.spec import Attachment, FabricSpec, JobResult, LaunchSpec, MachineAtPort
+from ina.launch.spec import Attachment, FabricSpec, JobResult, LaunchSpec, MachineAtPort, metrics
 from ina.service.live import serve
 from ina.switches import cluster_fabric
 from ina.switches.fabric import SwitchFabric, open_fabric
@@ -281,10 +278,10 @@ def _reached(fabric: FabricSpec, hosts: Sequence[str], switch_ip: str) -> Attach
 def _machine(text: str) -> MachineAtPort:
     port, equals, addresses = text.partition("=")
     ip, slash, mac = addresses.partition("/")
-    if not (equals and slash and ip and mac and port.isascii() and port.isdecimal()):
-        raise Failure(
-            f"--host {text!r}: want PORT=IP/MAC, such as 1=10.0.0.1/02:00:00:00:00:01", exit_code=USAGE
-        )
+    refuse(
+        not (equals and slash and ip and mac and port.isascii() and port.isdecimal()),
+        f"--host {text!r}: want PORT=IP/MAC, such as 1=10.0.0.1/02:00:00:00:00:01",
+    )
     return MachineAtPort(int(port), ip, mac)
 
 
@@ -338,13 +335,12 @@ def _admitted(asked: AdmitSettings) -> JobResult:
         "--lanes": asked.fabric.lanes,
         "--replace-program": switches.replace_program,
         "--p4runtime": switches.p4runtime,
-        "--port-kind": switches.port_kind is not PortKind.AUTO,
+        "--port-kind": switches.port_kind != "auto",
         "--transit": switches.transit,
         "--loss and the like": asked.fabric.faults.impairments(),
     }
     for option, value in given.items():
-        if value:
-            raise Failure(f"{option}: the controller decides this for its switches; leave it out", USAGE)
+        refuse(value, f"{option}: the controller decides this for its switches; leave it out")
     spec = asked.spec()
     try:
         from ina.service.holder import ExternalJob, hold
@@ -355,8 +351,10 @@ def _admitted(asked: AdmitSettings) -> JobResult:
         raise Failure(
             "--listen is missing: want an address of this machine that the other machines can reach", USAGE
         )
-    if any(len(ranks) > 1 for ranks in spec.machines) and not spec.hierarchical:
-        raise Failure("several ranks on one machine need --hierarchical", USAGE)
+    refuse(
+        any(len(ranks) > 1 for ranks in spec.machines) and not spec.hierarchical,
+        "several ranks on one machine need --hierarchical",
+    )
     memory = {key: value for key, value in asdict(asked.memory).items() if value is not None}
     held = ExternalJob(
         name=asked.job.name or f"admitted-{secrets.token_hex(4)}",

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
+from ina.cli.command import USAGE, Declared, Failure, refuse
 from ina.cli.run_options import LINK_FAULTS, FabricOptions
 from ina.launch.spec import ClusterSpec, FabricSpec
 
@@ -41,8 +40,7 @@ def cluster_of(
 
     Raises Failure for options that contradict the file; BadSpec.
     """
-    if fabric.attached or fabric.tree:
-        raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)
+    refuse(fabric.attached or fabric.tree, "--cluster, --tree and --switch are mutually exclusive")
     if fabric.impairments:
         raise Failure(LINK_FAULTS, exit_code=USAGE)
     from controller.vocabulary.files import read_topology
@@ -126,8 +124,7 @@ def ranks_on(text: str, workers: int | None) -> RanksOn:
         counts = [each or 1 for each in slots.values()]
     elif all(slots.values()):
         room = sum(each or 0 for each in slots.values())
-        if workers > room:
-            raise Failure(f"-np {workers}: the machines of --hosts have room for {room} ranks", USAGE)
+        refuse(workers > room, f"-np {workers}: the machines of --hosts have room for {room} ranks")
         counts, left = [], workers
         for each in slots.values():
             counts.append(min(each or 0, left))

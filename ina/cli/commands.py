@@ -322,8 +322,8 @@ _COMMANDS: Final = (
         "List the jobs that a running switch serves, with their slots, leases and holders.",
     ),
     (_RUN, "remove", "slots:remove", "Remove jobs from a running switch."),
-    (_RUN, "counters", "cells:counters", "Read the counters of the program that a running switch has."),
-    (_RUN, "registers", "cells:registers", "Read the registers of the program that a running switch has."),
+    (_RUN, "counters", "slots:counters", "Read the counters of the program that a running switch has."),
+    (_RUN, "registers", "slots:registers", "Read the registers of the program that a running switch has."),
     (
         _RUN,
         "demo",
@@ -414,7 +414,7 @@ _COMMANDS: Final = (
         "experiment:experiment",
         "Run the experiment of a Python file, and write its rows, page and plots.",
     ),
-    (_ALLOT, "alloc", "allocation.alloc:alloc", "Divide switch memory among placed jobs."),
+    (_ALLOT, "alloc", "allocation.place:alloc", "Divide switch memory among placed jobs."),
     (
         _ALLOT,
         "place",
@@ -452,7 +452,7 @@ _COMMANDS: Final = (
         "Run the fallback server, which sums packets without a slot, until standard input ends.",
     ),
     (_PARTS, "compile", "compile:compile_", "Compile a P4 program for the embedded switch."),
-    (_PARTS, "stf", "stf:stf", "Send scripted packets through a P4 program, and check its output."),
+    (_PARTS, "stf", "compile:stf", "Send scripted packets through a P4 program, and check its output."),
     (_PARTS, "dissector", "trace:dissector", "Print a Wireshark dissector for INA packets."),
 )
 for _panel, _name, *_rest in _COMMANDS:

@@ -1,31 +1,33 @@
-"""``ina compile``: compiles P4, and writes C, P4Info or the output of any compiler pass."""
+"""``ina compile`` and ``ina stf``: compile P4, and send the packets of a script through the program."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import softswitch
 from controller.switches.programs import source_of
 from ina.cli import options
-from ina.cli.declared import Declared, Json
-from ina.cli.errors import USAGE, Failure
-from ina.cli.plain import Listing, Reply, Result, plural, print_json, say
+from ina.cli.command import (
+    USAGE,
+    Declared,
+    Failure,
+    Json,
+    Listing,
+    Reply,
+    Result,
+    plural,
+    print_json,
+    refuse,
+    say,
+)
+from softswitch.stf import Event, ScriptReport, parse_script, run_script
 
-
-class CompilerPass(StrEnum):
-    """Compiler passes whose output ``--dump`` can show."""
-
-    PREPROCESS = "preprocess"
-    LEX = "lex"
-    PARSE = "parse"
-    LOWER = "lower"
-    EMIT = "emit"
-    ALL = "all"
+CompilerPass = Literal["preprocess", "lex", "parse", "lower", "emit", "all"]
+"""Compiler passes whose output ``--dump`` can show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +129,11 @@ def compile_(asked: CompileSettings) -> Reply | None:
         ina compile mine.p4 --explain --packets mine.stf
     """
     path, defines = asked.of_source.of(asked.source)
-    if asked.dump and asked.json:
-        raise Failure("--dump and --json are mutually exclusive: --dump prints text", exit_code=USAGE)
-    if asked.packets and not asked.explain:
-        raise Failure("--packets needs --explain, which measures the packets: give both", exit_code=USAGE)
+    refuse(asked.dump and asked.json, "--dump and --json are mutually exclusive: --dump prints text")
+    refuse(
+        asked.packets and not asked.explain,
+        "--packets needs --explain, which measures the packets: give both",
+    )
     include = asked.of_source.include or ()
     if asked.check_undefined:
         with _told_as_json(path, asked.json):
@@ -140,8 +143,8 @@ def compile_(asked: CompileSettings) -> Reply | None:
     def show(name: str, render: Callable[[], str]) -> None:
         if asked.device_config and name == "preprocess":
             _write(asked.device_config, render())
-        if asked.dump in (CompilerPass(name), CompilerPass.ALL):
-            whole = asked.dump is CompilerPass.ALL
+        if asked.dump in (name, "all"):
+            whole = asked.dump == "all"
             print(f"==== {name}" if whole else "", render(), sep="\n" if whole else "")
 
     with _told_as_json(path, asked.json):
@@ -272,3 +275,106 @@ def _described(
 ) -> dict[str, object]:
     place = {"file": pos.file, "line": pos.line, "column": pos.column}
     return {**place, "severity": severity, "message": message, "expected": expected}
+
+
+Backend = Literal["c", "python", "both"]
+"""Ways to run the program: compiled C, the interpreter in Python, or both."""
+
+_BACKENDS: dict[Backend, tuple[Literal["compiled", "interpreter"], ...]] = {
+    "c": ("compiled",),
+    "python": ("interpreter",),
+    "both": ("compiled", "interpreter"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StfSettings:
+    """Options of 'ina stf': a program, a script of packets, and the targets that run the program."""
+
+    program: Annotated[str, Declared(argument=True, help="Run this .p4 file, or this program of p4src/.")]
+    script: Annotated[
+        Path, Declared(argument=True, help="Run this STF script, in the format of p4c's tests.")
+    ]
+    backend: Annotated[Backend, Declared(help="Run the program as C, interpreted in Python, or both.")] = (
+        "both"
+    )
+    of_source: SourceOptions
+    trace: Annotated[
+        bool,
+        Declared(
+            "--trace",
+            help="Show what happens to each packet: parser states, tables, actions, registers. Uses "
+            "the interpreter.",
+        ),
+    ] = False
+    bmv2: Annotated[
+        bool,
+        Declared("--bmv2", help="Run on BMv2, too. Needs p4c-bm2-ss or p4c, and simple_switch_grpc."),
+    ] = False
+
+
+def stf(asked: StfSettings) -> Reply:
+    """Send scripted packets through a P4 program, and check its output.
+
+    Examples:
+        ina stf mine.p4 mine.stf
+
+        ina stf mine.p4 mine.stf --backend python --json
+
+        ina stf mine.p4 mine.stf --undefined random
+
+        ina stf mine.p4 mine.stf --trace
+
+        ina stf mine.p4 mine.stf --bmv2
+    """
+    refuse(asked.trace and asked.backend == "c", "--trace needs the interpreter: leave --backend c out")
+    path, defines = asked.of_source.of(asked.program)
+    include = asked.of_source.include or ()
+    undefined = options.choice(asked.of_source.undefined)
+    compiled = softswitch.compile_file(path, defines=defines, include_dirs=include, undefined=undefined)
+    with script_errors(asked.script):
+        statements = parse_script(asked.script.read_text())
+        events: list[Event] = []
+        tellers: dict[str, Callable[[Event], None] | None] = {
+            "interpreter": events.append if asked.trace else None
+        }
+        reports: dict[str, ScriptReport] = {
+            name: run_script(compiled, statements, backend=name, trace=tellers.get(name))
+            for name in _BACKENDS[asked.backend]
+        }
+        if asked.bmv2:
+            # Imported here, because importing controller and testbeds takes longer than most scripts.
+            from bmv2_topos.testbeds.bmv2 import run_on_bmv2
+
+            reports["bmv2"] = run_on_bmv2(path, compiled, statements, defines=defines, include_dirs=include)
+    metrics = _metrics(reports) | ({"trace": [event.as_json() for event in events]} if asked.trace else {})
+    failed = [name for name, report in reports.items() if not report.passed]
+    return Reply(
+        Result("stf", {"program": str(path), "script": str(asked.script)}, metrics),
+        [*map(str, events), *_lines(asked.script, reports)],
+        f"{asked.script.name} failed on {' and '.join(failed)}" if failed else "",
+    )
+
+
+def _metrics(reports: Mapping[str, ScriptReport]) -> dict[str, object]:
+    metrics: dict[str, object] = {}
+    for name, report in reports.items():
+        metrics |= {
+            f"{name}_passed": report.passed,
+            f"{name}_packets": report.packets,
+            f"{name}_checks": report.checks,
+            f"{name}_failures": [f"{failure.line}: {failure.message}" for failure in report.failures],
+            f"{name}_readings": [f"{reading.line}: {reading.text}" for reading in report.readings],
+        }
+    return metrics
+
+
+def _lines(script: Path, reports: Mapping[str, ScriptReport]) -> Iterator[str]:
+    for name, report in reports.items():
+        for reading in report.readings:
+            yield f"{script}:{reading.line}: {name}: {reading.text}"
+        for failure in report.failures:
+            where = f"{script}:{failure.line}" if failure.line else f"{script}: end"
+            yield f"{where}: {name}: {failure.message}"
+        verdict = "passed" if report.passed else f"FAILED ({plural(len(report.failures), 'difference')})"
+        yield f"{name}: {verdict}, {plural(report.packets, 'packet')}, {plural(report.checks, 'check')}"

@@ -24,22 +24,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from ina.cli.errors import USAGE, Failure
-from ina.cli.plain import Reply, print_json
+from ina.cli.command import USAGE, Declared, Failure, Json, Reply, print_json, refuse
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
-
-
-class Declared:
-    """Names and keywords with which typer makes an option, or, with ``argument=True``, an argument."""
-
-    def __init__(self, *names: str, **keywords: Any) -> None:
-        self.names, self.keywords = names, keywords
-
-
-Json = Annotated[bool, Declared("--json", help="Print one JSON object instead of tables.")]
 
 
 def flattened(command: Callable[..., Reply | None]) -> Callable[..., None]:
@@ -143,14 +132,12 @@ def check_output(option: str, path: Path, *, directory: bool = False) -> None:
         there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
     except OSError as error:
         raise Failure(f"{option}{path}: {error.strerror}", USAGE) from error
-    if not path.exists() and not there.is_dir():
-        raise Failure(f"{option}{path}: {there} is not a directory", USAGE)
+    refuse(not path.exists() and not there.is_dir(), f"{option}{path}: {there} is not a directory")
     beside = (
         there.resolve().parent if there.is_file() else there
     )  # a new file in the directory replaces a file
     for each in (there, beside):
-        if not os.access(each, os.W_OK):
-            raise Failure(f"{option}{path}: no permission to write to {each}", USAGE)
+        refuse(not os.access(each, os.W_OK), f"{option}{path}: no permission to write to {each}")
 
 
 # --------------------------------------------------------------------------- command lines without typer
@@ -184,11 +171,11 @@ class _Parameter:
 
     def value(self, word: str, text: str) -> Any:
         """Convert `text`, the value of the option named `word`. Raises Failure if the value is invalid."""
+        choices = get_args(self.kind)  # of a Literal
         try:
-            value = self.kind(text)
+            value = choices[choices.index(text)] if choices else self.kind(text)
         except ValueError:
-            want = {int: "a whole number", float: "a number"}.get(self.kind)
-            want = want or f"one of {', '.join(each.value for each in self.kind)}"
+            want = {int: "a whole number", float: "a number"}.get(self.kind, f"one of {', '.join(choices)}")
             raise Failure(f"{word} {text!r}: want {want}", USAGE) from None
         if self.kind in (int, float):
             least = self.declared.keywords.get("min", -math.inf)
@@ -227,13 +214,11 @@ def read(command: Callable[..., None], line: Sequence[str]) -> dict[str, Any]:
         if (found := by_word.get(word)) is None:
             near = [f" (did you mean {each}?)" for each in difflib.get_close_matches(word, by_word, n=1)]
             raise Failure(f"no such option: {word}{''.join(near)}", USAGE)
-        if found.kind is bool and equals:
-            raise Failure(f"{word} takes no value", USAGE)
+        refuse(found.kind is bool and equals, f"{word} takes no value")
         if found.kind is bool:
             values[found.name] = found.words[word]
             continue
-        if not equals and not left:
-            raise Failure(f"{word}: give a value", USAGE)
+        refuse(not equals and not left, f"{word}: give a value")
         value = found.value(word, text if equals else left.popleft())
         values[found.name] = [*values.get(found.name, ()), value] if found.many else value
     for each in parameters:

@@ -14,14 +14,10 @@ import numpy as np
 from controller.vocabulary import Job
 from hostlib.launch import command_line
 from ina.cli import options
-from ina.cli.declared import Declared, Json
-from ina.cli.errors import Failure
-from ina.cli.execute import summary
-from ina.cli.live import Live
+from ina.cli.command import Declared, Failure, Json, Listing, Reply, Result, plural
+from ina.cli.execute import Live, summary
 from ina.cli.output import err, out
-from ina.cli.plain import Listing, Reply, Result, plural
-from ina.launch.metrics import metrics
-from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec
+from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec, metrics
 from ina.service.live import run_alone
 
 DIGITS = tuple(command_line.module("hostlib.demos.digits"))

@@ -1,14 +1,4 @@
-"""Failures of commands: exit codes, and the one-line message for the user.
-
-===  =====================================================
-0    done
-1    the work failed
-2    usage: an option or argument is wrong, or names a file that is not there or cannot be read
-3    the P4 program does not compile
-4    internal error: please report it
-130  interrupted (Ctrl-C, signal 2); any signal N that ends the command gives 128 + N
-===  =====================================================
-"""
+"""The one-line message for the user about an error of a command, and the exit code (`ina.cli.command`)."""
 
 from __future__ import annotations
 
@@ -18,19 +8,9 @@ import sys
 import traceback
 from collections.abc import Callable
 
-FAILED = 1
-USAGE = 2
-COMPILE = 3
-INTERNAL = 4
+from ina.cli.command import FAILED, INTERNAL, USAGE
+
 _NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-
-
-class Failure(Exception):
-    """A command cannot continue; the process exits with `exit_code`."""
-
-    def __init__(self, message: str, exit_code: int = FAILED) -> None:
-        self.exit_code = exit_code
-        super().__init__(message)
 
 
 class Interrupted(SystemExit):

@@ -1,4 +1,4 @@
-"""Runs the jobs of ``ina run`` on a switch fabric, prints their results, and fails if a job failed."""
+"""Runs jobs on a switch fabric, shows their output and progress, and prints their results."""
 
 from __future__ import annotations
 
@@ -6,19 +6,104 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
 
+from ina.cli.command import Failure, Listing, Reply, Result, by_column, count, plural, rate, say, seconds
 from ina.cli.declared import print_reply
-from ina.cli.errors import Failure, Interrupted, verdict
-from ina.cli.live import Live
-from ina.cli.plain import Listing, Reply, Result, count, plural, rate, say, seconds
+from ina.cli.errors import Interrupted, verdict
+from ina.cli.screen import screen
 from ina.launch.job_run import JobEnd
-from ina.launch.metrics import Metrics, by_switch, metrics, refusals, total
-from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec
+from ina.launch.spec import (
+    NAMELESS,
+    FabricSpec,
+    LaunchSpec,
+    Metrics,
+    Reports,
+    by_switch,
+    metrics,
+    refusals,
+    total,
+)
 from ina.switches.fabric import SwitchFabric, open_fabric
 
 if TYPE_CHECKING:
     from ina.service.live import RunReport
+
+
+def print_output(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
+    """Print the output of a worker of a benchmark, which prints only errors, to standard error.
+
+    Args:
+        spec: The worker's job.
+        rank: The worker's rank.
+        data: The output.
+        is_error: Whether the worker wrote it to standard error; ignored.
+    """
+    for line in data.decode(errors="replace").splitlines():
+        say(f"[{spec.job.name}:{rank}] {line}")
+
+
+class Live:
+    """Shows the output of workers and the progress of their jobs; a context manager."""
+
+    def __init__(self, workers: Mapping[str, int], *, quiet: bool = False) -> None:
+        """Prepare to show jobs. `workers` has each job's number of workers, by the job's name.
+
+        With `quiet`, print to standard error alone.
+        """
+        self._workers = workers
+        self._quiet = quiet
+        self._began = time.monotonic()
+        self._done = ""
+
+    def output(self, spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
+        """Print the output of a worker, its lines prefixed by its rank, or by job and rank.
+
+        Args:
+            spec: The worker's job.
+            rank: The worker's rank.
+            data: The output.
+            is_error: Whether the worker wrote it to standard error.
+        """
+        several, job = len(self._workers) > 1, spec.job
+        prefix = f"[{job.name}:{rank}] " if several else f"[{rank}] " if job.workers > 1 else ""
+        source = (job.name, rank, is_error)
+        screen.forward(source, prefix.encode(), data, to_stderr=is_error or self._quiet)
+
+    def doing(self, what: str) -> None:
+        """Show a step of the preparation as the line of progress."""
+        self._done = what
+        screen.progress(f"{what} …")
+
+    def update(self, reports: Mapping[str, Reports]) -> None:
+        """Show the progress of the slowest worker of each job."""
+        parts = []
+        resent = 0.0
+        for name, of in reports.items():
+            if len(of) < self._workers[name]:
+                continue
+            slowest = min(of.values(), key=lambda report: report.get("elements", 0))
+            resent += sum(report.get("packets_resent", 0) for report in of.values())
+            done = plural(slowest.get("collectives", 0), "allreduce")
+            if len(self._workers) == 1:
+                parts.append(f"{done}, {slowest.get('elements', 0) * 4 / 1e6:,.1f} MB summed")
+            else:
+                parts.append(f"{name}: {done}")
+        if parts:
+            parts.append(f"{plural(resent, 'packet')} sent again")
+            self._done = ", ".join(parts)
+        elapsed = int(time.monotonic() - self._began)
+        screen.progress(f"{self._done} {elapsed // 3600}:{elapsed // 60 % 60:02}:{elapsed % 60:02}")
+
+    def __enter__(self) -> Self:
+        self.doing(f"{plural(sum(self._workers.values()), 'worker')} starting")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        screen.finish()
 
 
 def execute(
@@ -184,20 +269,20 @@ MOMENTARY: Final = {"fallback_entries", "fallback_unfinished", "fallback_pieces"
 def summary(jobs: Mapping[str, Metrics]) -> Listing:
     """Return the summary of a run as a table with a column for each job."""
     columns = list(jobs.values())
-    rows: list[Sequence[str]] = []
-
-    def row(title: str, cell: Callable[[Metrics], str]) -> None:
-        rows.append([title, *map(cell, columns)])
-
-    row("time", lambda of: seconds(of["time_s"]))
-    row("allreduces", lambda of: count(of["allreduces"]))
+    cells: list[tuple[str, Callable[[Metrics], str]]] = [
+        ("time", lambda of: seconds(of["time_s"])),
+        ("allreduces", lambda of: count(of["allreduces"])),
+        (
+            "packets sent, sent again",
+            lambda of: f"{count(of['sent_packets'])}, {count(of['resent_packets'])}",
+        ),
+    ]
     if any(of["summed_bytes"] for of in columns):
-        row("summed per worker", _summed)
-        row("goodput per worker", lambda of: rate(of["goodput_bps"]) if of["summed_bytes"] else "-")
-    row(
-        "packets sent, sent again",
-        lambda of: f"{count(of['sent_packets'])}, {count(of['resent_packets'])}",
-    )
+        cells[2:2] = [
+            ("summed per worker", _summed),
+            ("goodput per worker", lambda of: rate(of["goodput_bps"]) if of["summed_bytes"] else "-"),
+        ]
+    rows = by_column(cells, columns)
     # keys in the order of their first appearance
     keys = dict.fromkeys(key for of in columns for key, value in of.items() if value and key not in MOMENTARY)
     for where, words in WHERE.items():

@@ -13,6 +13,7 @@ from typing import Annotated
 
 from bmv2_topos.harness import (
     Experiment,
+    HarnessError,
     ResultRow,
     Run,
     compare,
@@ -23,13 +24,10 @@ from bmv2_topos.harness import (
     with_seeds,
     write,
 )
-from bmv2_topos.harness.errors import HarnessError
 from controller.errors import ControllerError
 from controller.plugins import is_user_error
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
+from ina.cli.command import USAGE, Declared, Failure, Reply, plural, refuse, say, seconds
 from ina.cli.output import Bars, out
-from ina.cli.plain import Reply, plural, say, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,17 +110,14 @@ def experiment(asked: ExperimentSettings) -> Reply:
 
         ina experiment own.py --check
     """
-    if (
+    refuse(
         asked.check
         + asked.again
         + (asked.quick or asked.seeds is not None or asked.runner is not None or asked.json)
-        > 1
-    ):
-        raise Failure(
-            "--check and --again are mutually exclusive, with each other and with --quick, --seeds, "
-            "--runner and --json",
-            exit_code=USAGE,
-        )
+        > 1,
+        "--check and --again are mutually exclusive, with each other and with --quick, --seeds, "
+        "--runner and --json",
+    )
     with _failures(asked.files):
         chosen = [load(file) for file in dict.fromkeys(asked.files)]
         return _check(chosen, asked) if asked.check else _make(chosen, asked)

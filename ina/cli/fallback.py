@@ -12,8 +12,7 @@ from hostlib import InaError, TransportConfig
 from hostlib.fallback import FallbackServer, FallbackSettings
 from ina.cli import options
 from ina.cli.cluster_options import MACHINES, ClusterFile, required
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
+from ina.cli.command import USAGE, Declared, Failure, refuse
 from ina.cli.options import parse_address
 
 
@@ -128,8 +127,9 @@ def fallback(asked: FallbackOptions) -> None:
         raise Failure("--switch is missing: want HOST:PORT, or --serve", exit_code=USAGE)
     parse_address("--switch", asked.switch)
     parse_address("--local", asked.local)
-    if asked.transport not in ("loopback", "udp"):
-        raise Failure(f"--transport {asked.transport!r}: want loopback or udp", exit_code=USAGE)
+    refuse(
+        asked.transport not in ("loopback", "udp"), f"--transport {asked.transport!r}: want loopback or udp"
+    )
     wires = TransportConfig(
         asked.transport,  # type: ignore[arg-type]  # one of the two
         asked.local,

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import socket
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from hostlib.io.interfaces import Interface, interfaces
 from ina.cli import options
 from ina.cli.cluster_options import ClusterFile, cluster_of, ranks_on, required
-from ina.cli.declared import Declared, Json
-from ina.cli.errors import USAGE, Failure
-from ina.cli.plain import Reply, Result, plural, rate, say
+from ina.cli.command import USAGE, Declared, Failure, Json, Reply, Result, plural, rate, refuse, say
 from ina.cli.run_options import FabricOptions, SwitchOptions
 from ina.doctor.doctor import examine, shown
 from ina.launch.spec import SSH
-
-
-class Format(StrEnum):
-    """Formats of a cluster file."""
-
-    TOML = "toml"
-    YAML = "yaml"
 
 
 def host(
@@ -41,9 +31,9 @@ def host(
     name: Annotated[
         str | None, Declared(metavar="NAME", help="Name the machine. Default: its host name.")
     ] = None,
-    form: Annotated[Format, Declared("--format", help="Print lines for a file of this format.")] = (
-        Format.TOML
-    ),
+    form: Annotated[
+        Literal["toml", "yaml"], Declared("--format", help="Print lines for a file of this format.")
+    ] = "toml",
 ) -> Reply:
     """Print this machine's lines of a cluster file: its name, interface and addresses.
 
@@ -61,7 +51,7 @@ def host(
     lines |= {"port": port} if port else {}
     lines |= {"ip": found.ip, "mac": found.mac, "interface": found.name}
     quoted = {key: value if isinstance(value, int) else f'"{value}"' for key, value in lines.items()}
-    if form is Format.TOML:
+    if form == "toml":
         text = "\n".join(["\n[[server]]", *(f"{key} = {value}" for key, value in quoted.items())])
     else:
         text = "- " + "\n  ".join(f"{key}: {value}" for key, value in quoted.items())
@@ -79,11 +69,9 @@ def _chosen(name: str | None, known: tuple[Interface, ...]) -> Interface:
             why = "is down, or has no IPv4 address" if there else "is not there"
             raise Failure(f"--interface {name!r} {why}; want one of {shown}", exit_code=USAGE)
         return found[0]
-    if len(usable) != 1:
-        raise Failure(
-            f"cannot tell which interface leads to the switch: give --interface, one of {shown}",
-            exit_code=USAGE,
-        )
+    refuse(
+        len(usable) != 1, f"cannot tell which interface leads to the switch: give --interface, one of {shown}"
+    )
     return usable[0]
 
 

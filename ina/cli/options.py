@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
-from ina.cli.plain import parse_size
+from ina.cli.command import USAGE, Declared, Failure, parse_size, refuse
 
 if TYPE_CHECKING:  # most commands connect to nothing, and gRPC takes its time to load
     import softswitch
@@ -77,13 +74,8 @@ Defines = Annotated[
 ]
 
 
-class UndefinedValues(StrEnum):
-    """Values of --undefined: the choices of `softswitch.Choice`, which is slow to import."""
-
-    ZERO = "zero"
-    RANDOM = "random"
-    BMV2 = "bmv2"
-
+UndefinedValues = Literal["zero", "random", "bmv2"]
+"""Values of --undefined: the choices of `softswitch.Choice`, which is slow to import."""
 
 Undefined = Annotated[
     UndefinedValues | None,
@@ -160,12 +152,11 @@ class FaultOptions:
             ("rate", self.rate_bps, 0),
             ("queue", self.queue, 1),
         ):
-            if not least <= value < math.inf:
-                raise Failure(f"--{name} {value:g}: want {least} or more", exit_code=USAGE)
-        if self.rate_bps > MAX_RATE_BPS:
-            raise Failure(
-                f"--rate {self.rate_bps:g}: want 0 to {MAX_RATE_BPS:g} bits per second", exit_code=USAGE
-            )
+            refuse(not least <= value < math.inf, f"--{name} {value:g}: want {least} or more")
+        refuse(
+            self.rate_bps > MAX_RATE_BPS,
+            f"--rate {self.rate_bps:g}: want 0 to {MAX_RATE_BPS:g} bits per second",
+        )
         numbers = {**chances, "delay": self.delay, "rate": self.rate_bps}
         given = [f"{name}={value!r}" for name, value in numbers.items() if value]
         return ",".join([*given, f"queue={self.queue}"] if self.rate_bps else given)
@@ -282,18 +273,16 @@ class TlsOptions:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Failure("--tls-cert and --tls-key need each other: give both or neither", exit_code=USAGE)
         if self.tls_ca is not None:
-            if address.startswith("unix:"):
-                raise Failure(
-                    f"--tls-ca: TLS does not work over a Unix socket; leave it out for {address}",
-                    exit_code=USAGE,
-                )
+            refuse(
+                address.startswith("unix:"),
+                f"--tls-ca: TLS does not work over a Unix socket; leave it out for {address}",
+            )
             from controller import Tls
 
             return Tls(self.tls_ca, self.tls_cert, self.tls_key)
-        if self.tls_cert is not None:
-            raise Failure(
-                "--tls-cert needs --tls-ca FILE, the CA of the switch's certificate", exit_code=USAGE
-            )
+        refuse(
+            self.tls_cert is not None, "--tls-cert needs --tls-ca FILE, the CA of the switch's certificate"
+        )
         return None
 
 
@@ -335,15 +324,16 @@ def parse_switch(option: str, text: str, *, other: str = "") -> str:
     `option` accepts.
     """
     if text.startswith("unix:") and text != "unix:":
-        if len(os.fsencode(text.removeprefix("unix:"))) > SOCKET_PATH_BYTES:
-            raise Failure(
-                f"{option} {text!r}: want a socket path of at most {SOCKET_PATH_BYTES} bytes",
-                exit_code=USAGE,
-            )
+        refuse(
+            len(os.fsencode(text.removeprefix("unix:"))) > SOCKET_PATH_BYTES,
+            f"{option} {text!r}: want a socket path of at most {SOCKET_PATH_BYTES} bytes",
+        )
         return text
     address = text.removeprefix("grpc://")
-    if text == "unix:" or ":" not in text or "://" in address:
-        raise Failure(f"{option} {text!r}: want {other}grpc://host:port or unix:PATH", exit_code=USAGE)
+    refuse(
+        text == "unix:" or ":" not in text or "://" in address,
+        f"{option} {text!r}: want {other}grpc://host:port or unix:PATH",
+    )
     parse_address(option, address)
     return address
 
@@ -355,10 +345,10 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
         first, dash, last = part.partition("-")
         ends = (first, last if dash else first)
         numbers = all(end.isascii() and end.isdecimal() and len(end) < 7 for end in ends)
-        if not numbers or int(ends[0]) > int(ends[1]):
-            raise Failure(
-                f"{option} {text!r}: want numbers and ranges, such as 1-8,12, up to 999999", exit_code=USAGE
-            )
+        refuse(
+            not numbers or int(ends[0]) > int(ends[1]),
+            f"{option} {text!r}: want numbers and ranges, such as 1-8,12, up to 999999",
+        )
         found += range(int(ends[0]), int(ends[1]) + 1)
     return tuple(found)
 
@@ -368,16 +358,14 @@ def parse_defines(texts: list[str]) -> dict[str, str]:
     defines = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        if not name.isidentifier():
-            raise Failure(f"-D {text!r}: want NAME or NAME=VALUE", exit_code=USAGE)
+        refuse(not name.isidentifier(), f"-D {text!r}: want NAME or NAME=VALUE")
         defines[name] = value if equals else "1"
     return defines
 
 
 def check_chance(option: str, value: float) -> None:
     """Raise Failure unless the value is a probability."""
-    if not 0 <= value <= 1:
-        raise Failure(f"{option} {value:g}: want a probability, 0 to 1", exit_code=USAGE)
+    refuse(not 0 <= value <= 1, f"{option} {value:g}: want a probability, 0 to 1")
 
 
 def choice(undefined: UndefinedValues | None) -> softswitch.Choice | None:

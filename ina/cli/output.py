@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ina.cli.errors import USAGE, Failure
-from ina.cli.plain import Aside, Listing
+from ina.cli.command import USAGE, Aside, Failure, Listing
 from ina.cli.screen import visible
 
 

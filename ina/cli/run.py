@@ -9,8 +9,7 @@ from typing import Annotated
 
 from ina.cli import options
 from ina.cli.cluster_options import MACHINES, cluster_of, ranks_on, required
-from ina.cli.declared import Declared, Json
-from ina.cli.errors import USAGE, Failure
+from ina.cli.command import Declared, Json, refuse
 from ina.cli.execute import execute
 from ina.cli.run_options import FabricOptions, JobsToRun, check
 from ina.launch.spec import SSH, Captures, FabricSpec, LaunchSpec
@@ -120,8 +119,7 @@ def run(asked: RunSettings) -> None:
         _run_on_machines(asked, fabric, asked.hosts)
         return
     if asked.cluster is not None:
-        if fabric.tree or fabric.attached:
-            raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)
+        refuse(fabric.tree or fabric.attached, "--cluster, --tree and --switch are mutually exclusive")
         from ina.cli import job_files  # also loads the readers of files
 
         fabric = replace(fabric, topology=job_files.topology(str(asked.cluster), "run"))
@@ -145,8 +143,10 @@ def _unused(asked: RunSettings) -> list[str]:
 
 def _run_on_machines(asked: RunSettings, fabric: FabricSpec, hosts: str) -> None:
     """Run COMMAND on the machines `hosts` of a cluster file, with the running switches of that file."""
-    if asked.run.jobs or asked.run.log or not asked.run.command:
-        raise Failure("--hosts needs -- COMMAND..., and excludes --jobs and --log", exit_code=USAGE)
+    refuse(
+        asked.run.jobs or asked.run.log or not asked.run.command,
+        "--hosts needs -- COMMAND..., and excludes --jobs and --log",
+    )
     from ina.switches import cluster_fabric  # also loads the agents
 
     running = cluster_of(required(asked.cluster, "--hosts"), fabric, asked.fabric, asked.listen)

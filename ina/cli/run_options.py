@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 from controller.switches.model import Feature, SwitchInfo
-from controller.vocabulary import Job
-from controller.vocabulary.job import MAX_WINDOW, Encoding
+from controller.vocabulary.job import MAX_WINDOW, Encoding, Job
 from hostlib.windows import find
 from ina.cli import options
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
-from ina.cli.plain import plural
+from ina.cli.command import USAGE, Declared, Failure, plural, refuse
 from ina.launch import PRIVATE
-from ina.launch.job_file import Overrides, begin_log, specs_of_file
 from ina.launch.spec import (
     NAMELESS,
     Attachment,
     Captures,
     FabricSpec,
     LaunchSpec,
+    PortKind,
 )
 from ina.switches.topology import MAX_CHILDREN
 
@@ -32,14 +30,6 @@ MEMORY = "Switch memory and windows"
 SWITCHES = "Switches"
 MAX_LEASE_S = 366 * 86400
 LINK_FAULTS = "link faults belong to the switch: give them to 'ina switch --impair'"
-
-
-class PortKind(StrEnum):
-    """Kinds of ports towards workers (`ina.launch.spec.PortKind`)."""
-
-    AUTO = "auto"
-    SHM = "shm"
-    UDP = "udp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,18 +85,18 @@ class MemoryOptions:
         ),
     ] = None
 
-    def overrides(self) -> Overrides:
-        """Return the options that are given, as overrides of the jobs in a file."""
-        return Overrides(**asdict(self))
+    def of(self, entry: Job) -> Job:
+        """Return the job `entry` of a job file, with the values of the options that are given."""
+        given = {key: value for key, value in asdict(self).items() if value is not None}
+        return replace(entry, **given)
 
     def job(self, workers: int, command: Sequence[str] = ()) -> Job:
         """Return the job that a command line describes without a job file.
 
         Raises Failure for fewer than one worker.
         """
-        if workers < 1:
-            raise Failure(f"{workers} workers: want 1 or more", exit_code=USAGE)
-        return self.overrides().of(Job(name=NAMELESS, workers=workers, command=tuple(command)))
+        refuse(workers < 1, f"{workers} workers: want 1 or more")
+        return self.of(Job(name=NAMELESS, workers=workers, command=tuple(command)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,11 +162,10 @@ class JobsToRun:
             if not self.command:
                 raise Failure("nothing to run: give -- COMMAND..., or --jobs FILE", exit_code=USAGE)
             return None
-        if self.command or workers is not None or self.name != NAMELESS:
-            raise Failure(
-                "--jobs FILE and COMMAND, with its -np and --name, are mutually exclusive: give one of them",
-                exit_code=USAGE,
-            )
+        refuse(
+            self.command or workers is not None or self.name != NAMELESS,
+            "--jobs FILE and COMMAND, with its -np and --name, are mutually exclusive: give one of them",
+        )
         from ina.cli import job_files  # also loads the readers of files
 
         return list(job_files.jobs(self.jobs, "run", require=("command",)))
@@ -196,7 +185,7 @@ class JobsToRun:
         """
         specs = [LaunchSpec(job=entry) for entry in entries]
         if self.jobs is not None:
-            specs = specs_of_file(self.memory.overrides(), entries, shared=offers.shared)
+            specs = specs_of_file(self.memory, entries, shared=offers.shared)
         check_memory(self.memory, specs, offers)
         place = None if self.log is None else str(begin_log(self.log))
         return [replace(self.times.of(each), log=place) for each in specs]
@@ -223,7 +212,7 @@ class SwitchOptions:
             "loopback (udp); auto: shm if a C compiler is present, else udp. With udp, jobs with shared "
             "slots continue after their switch dies and is restarted.",
         ),
-    ] = PortKind.AUTO
+    ] = "auto"
     transit: Annotated[
         str,
         Declared(
@@ -331,19 +320,14 @@ class SwitchOptions:
         ports = options.parse_numbers("--ports", self.ports)
         if self.switch == EMBEDDED:
             for option, given in (("--tls-ca", connection), ("--replace-program", self.replace_program)):
-                if given and not cluster:
-                    raise Failure(
-                        f"{option} is for a running switch: give --switch ADDRESS, too", exit_code=USAGE
-                    )
+                refuse(given and not cluster, f"{option} is for a running switch: give --switch ADDRESS, too")
             return None
-        if self.p4runtime is not None:
-            raise Failure("--p4runtime is for a switch that is started: leave --switch out", exit_code=USAGE)
-        if self.port_kind is not PortKind.AUTO:
-            raise Failure(
-                "--port-kind is for a switch that is started: give its ports to 'ina switch'", exit_code=USAGE
-            )
-        if self.tree:
-            raise Failure("--tree starts switches of its own: leave --switch out", exit_code=USAGE)
+        refuse(self.p4runtime is not None, "--p4runtime is for a switch that is started: leave --switch out")
+        refuse(
+            self.port_kind != "auto",
+            "--port-kind is for a switch that is started: give its ports to 'ina switch'",
+        )
+        refuse(self.tree, "--tree starts switches of its own: leave --switch out")
         return Attachment(
             address=options.parse_switch("--switch", self.switch, other=f"{EMBEDDED}, "),
             tls=connection,
@@ -375,8 +359,10 @@ class FabricOptions:
         Raises Failure if options contradict each other.
         """
         fan_outs = self.switches.fan_outs
-        if self.faults.link_loss is not None and not fan_outs:
-            raise Failure("--link-loss is for links between switches: give --tree, too", exit_code=USAGE)
+        refuse(
+            self.faults.link_loss is not None and not fan_outs,
+            "--link-loss is for links between switches: give --tree, too",
+        )
         impairments = self.faults.impairments()
         fabric = FabricSpec(
             program=self.program,
@@ -389,13 +375,64 @@ class FabricOptions:
             link_impairments=self.faults.link_impairments() if fan_outs else "",
             seed=self.faults.seed,
             captures=captures,
-            port_kind=self.switches.port_kind.value,
+            port_kind=self.switches.port_kind,
         )
-        if fabric.attached and captures:
-            raise Failure("--pcap is for switches that are started: give it to 'ina switch'", exit_code=USAGE)
+        refuse(
+            fabric.attached and captures, "--pcap is for switches that are started: give it to 'ina switch'"
+        )
         if fabric.attached and impairments:
             raise Failure(LINK_FAULTS, exit_code=USAGE)
         return fabric
+
+
+def specs_of_file(memory: MemoryOptions, entries: Sequence[Job], *, shared: bool) -> list[LaunchSpec]:
+    """Return a `LaunchSpec` for each job of a job file; options that were given replace the file's values.
+
+    With `shared`, ``--slots`` is the number of slots that jobs share. A job for which the file gives a number
+    of slots gets exclusive slots instead. The regions of these jobs follow the shared slots, one after the
+    other.
+
+    Without `shared`, a job for which only the window is given gets twice as many slots as packets in the
+    window. ``--slots`` replaces the windows in the file, too: each window is then half the number of slots.
+    """
+    if not shared:
+        return [LaunchSpec(job=_exclusive(entry, memory)) for entry in entries]
+    specs = []
+    first_own = memory.slots or 0
+    for entry in map(replace(memory, slots=None).of, entries):
+        if entry.slots is None:
+            specs.append(LaunchSpec(job=replace(entry, slots=memory.slots)))
+        else:
+            specs.append(LaunchSpec(job=entry, first_slot=first_own))
+            first_own += entry.slots
+    return specs
+
+
+def _exclusive(entry: Job, memory: MemoryOptions) -> Job:
+    job = memory.of(entry)
+    window = job.window if memory.slots is None else None
+    return replace(job, window=window, slots=2 * window if job.slots is None and window else job.slots)
+
+
+def begin_log(path: Path) -> Path:
+    """Create the log file of a run, or empty an existing one; return its absolute path.
+
+    Workers in any folder can open that path. Raises Failure if the file cannot be written, or is not a
+    regular file, to which several workers could not append.
+    """
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        raise Failure(f"--log {path}: {error.strerror}", USAGE) from error
+    try:
+        refuse(
+            not stat.S_ISREG(os.fstat(file).st_mode),
+            f"--log {path}: not a regular file: several workers cannot append to it",
+        )
+        os.ftruncate(file, 0)
+    finally:
+        os.close(file)
+    return path.absolute()
 
 
 def check_memory(memory: MemoryOptions, specs: Sequence[LaunchSpec], offers: SwitchInfo) -> None:
@@ -452,11 +489,10 @@ def parse_tree(text: str) -> tuple[int, ...]:
     Raises Failure.
     """
     parts = text.split("x")
-    if not all(part.isascii() and part.isdecimal() and 1 <= int(part) <= MAX_CHILDREN for part in parts):
-        raise Failure(
-            f"--tree {text!r}: want numbers from 1 to {MAX_CHILDREN} joined by x, such as 2x4 or 2x2x2",
-            exit_code=USAGE,
-        )
+    refuse(
+        not all(part.isascii() and part.isdecimal() and 1 <= int(part) <= MAX_CHILDREN for part in parts),
+        f"--tree {text!r}: want numbers from 1 to {MAX_CHILDREN} joined by x, such as 2x4 or 2x2x2",
+    )
     return tuple(map(int, parts))
 
 

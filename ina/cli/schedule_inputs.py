@@ -9,7 +9,6 @@ from typing import Annotated
 
 from controller.policies.family import SimulationConfig
 from controller.policies.registry import check_known, check_settings, parse_setting
-from controller.policies.scheduling import BadSpec
 from controller.simulator.clusters import read_cluster, uniform
 from controller.simulator.files import whole
 from controller.simulator.runs import (
@@ -22,10 +21,9 @@ from controller.simulator.runs import (
     write_rows,
 )
 from controller.simulator.traces import FORMATS
-from controller.vocabulary import Cluster
+from controller.vocabulary import BadSpec, Cluster
 from ina.cli import job_files
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
+from ina.cli.command import USAGE, Declared, Failure, refuse
 
 CLUSTER = "Cluster"
 PROFILES = "Measured models"
@@ -273,14 +271,12 @@ def parse_policies(text: str) -> list[str]:
             check_known(name)
         except BadSpec as error:
             raise Failure(f"--policy: {error}", USAGE) from error
-        if names.count(name) > 1:
-            raise Failure(f"--policy: {name!r} is given twice", USAGE)
+        refuse(names.count(name) > 1, f"--policy: {name!r} is given twice")
     return names
 
 
 def parse_policy(text: str) -> str:
     """Return the policy name given to ``--policy``. Raises Failure for an unknown name, or several names."""
     name, *others = parse_policies(text)
-    if others:
-        raise Failure(f"--policy {text}: want one policy", USAGE)
+    refuse(others, f"--policy {text}: want one policy")
     return name

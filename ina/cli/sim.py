@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from controller.vocabulary import Topology, documents, named
 from controller.vocabulary.job import MAX_WINDOW
 from ina.cli import job_files, options, sim_report
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
+from ina.cli.command import Declared, Failure, Reply, count, refuse, seconds
 from ina.cli.output import Bars, check_plots
-from ina.cli.plain import Reply, count, seconds
 from ina.cli.run_options import check_preempt, parse_tree
 
 if TYPE_CHECKING:  # other commands need none of it
@@ -311,11 +309,10 @@ def sim(asked: SimSettings) -> Reply:
     unused_keys = job_files.unused_keys("sim", asked.jobs, asked.cluster)
     if asked.seeds is None and not asked.sweep:
         return _run_one(found, asked, unused_keys)
-    if asked.plot is not None or asked.pcap is not None or asked.explain:
-        raise Failure(
-            "--plot, --pcap and --explain need a single run: leave --seeds and --sweep out",
-            exit_code=USAGE,
-        )
+    refuse(
+        asked.plot is not None or asked.pcap is not None or asked.explain,
+        "--plot, --pcap and --explain need a single run: leave --seeds and --sweep out",
+    )
     return sim_report.swept(found, asked.sweep or [], asked.seeds or 1, asked.processes, unused_keys)
 
 

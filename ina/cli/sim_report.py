@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from ina.cli.command import Aside, Listing, Reply, Result, by_column, count, plural, rate, seconds
 from ina.cli.output import Bars
-from ina.cli.plain import Aside, Listing, Reply, Result, count, plural, rate, seconds
 
 if TYPE_CHECKING:  # other commands need none of it
     from bmv2_topos.harness import ResultRow, Value
@@ -114,40 +114,36 @@ def _numbers(report: Report, job: JobReport) -> dict[str, object]:
 
 def parts(report: Report) -> Iterator[Listing | str]:
     """Yield the reply about a run: a table with a column for each job, other tables, and lines of totals."""
-    rows: list[list[str]] = []
-
-    def row(title: str, cell: Callable[[JobReport], str]) -> None:
-        rows.append([title, *map(cell, report.jobs)])
-
-    row("completion time", lambda job: "removed" if job.jct_s is None else seconds(job.jct_s))
-    row("iterations", lambda job: count(job.iterations))
-    row("iteration, mean", lambda job: seconds(job.mean_iteration_s))
-    row("iteration, longest", lambda job: seconds(max(job.iteration_s, default=0.0)))
-    row("summed in the switch", lambda job: f"{job.aggregated_share:.1%}")
+    cells: list[tuple[str, Callable[[JobReport], str]]] = [
+        ("completion time", lambda job: "removed" if job.jct_s is None else seconds(job.jct_s)),
+        ("iterations", lambda job: count(job.iterations)),
+        ("iteration, mean", lambda job: seconds(job.mean_iteration_s)),
+        ("iteration, longest", lambda job: seconds(max(job.iteration_s, default=0.0))),
+        ("summed in the switch", lambda job: f"{job.aggregated_share:.1%}"),
+        ("packets sent", lambda job: count(job.sent_packets)),
+        ("of these, retransmitted", lambda job: count(job.resent_packets)),
+        ("fallback traffic", lambda job: f"{job.fallback_bytes / 1e6:,.2f} MB"),
+        ("collisions", lambda job: count(job.outcomes.get("collided", 0))),
+        ("evictions", lambda job: count(job.evictions)),
+        ("elements checked, all exact", lambda job: count(job.checked_elements)),
+    ]
     if report.occupancy:
-        row("mean slots in use", lambda job: f"{report.mean_occupancy(job):.1f}")
-    row("packets sent", lambda job: count(job.sent_packets))
-    row("of these, retransmitted", lambda job: count(job.resent_packets))
-    row("fallback traffic", lambda job: f"{job.fallback_bytes / 1e6:,.2f} MB")
-    row("collisions", lambda job: count(job.outcomes.get("collided", 0)))
-    row("evictions", lambda job: count(job.evictions))
-    row("elements checked, all exact", lambda job: count(job.checked_elements))
-    if report.foreseen is not None:
-        foreseen = report.foreseen
-        row("servers", lambda job: count(job.workers))
-        row("rate, foreseen", lambda job: rate(found) if (found := foreseen.rate_bps.get(job.name)) else "-")
-        row(
-            "iteration, foreseen",
-            lambda job: seconds(found) if (found := foreseen.iteration_s.get(job.name)) else "-",
-        )
+        cells.insert(5, ("mean slots in use", lambda job: f"{report.mean_occupancy(job):.1f}"))
+    if (foreseen := report.foreseen) is not None:
+        cells += [
+            ("servers", lambda job: count(job.workers)),
+            ("rate, foreseen", lambda job: _shown(rate, foreseen.rate_bps.get(job.name))),
+            ("iteration, foreseen", lambda job: _shown(seconds, foreseen.iteration_s.get(job.name))),
+        ]
+    rows = by_column(cells, report.jobs)
     setup = report.setup
     headings = ["", *(job.name for job in report.jobs)]
     if len(report.jobs) > MOST_COLUMNS:
         headings, rows = _turned(headings, rows)
     title = f"{setup['topology']}, {setup['program']}, {setup['slots']} slots, seed {setup['seed']}"
     yield Listing(title, headings, rows)
-    if report.foreseen is not None:
-        yield _links_table(report, report.foreseen)
+    if foreseen is not None:
+        yield _links_table(report, foreseen)
     if report.flows:
         passed = sum(flow.arrived_packets for flow in report.flows)
         of_all = count(sum(flow.sent_packets for flow in report.flows))
@@ -159,6 +155,10 @@ def parts(report: Report) -> Iterator[Listing | str]:
         f" {count(sent)} packets; of all packets, links lost {count(report.lost_packets)} and full queues"
         f" {count(report.dropped_packets)}; mean completion time {seconds(report.mean_jct_s)}"
     )
+
+
+def _shown(form: Callable[[float], str], value: float | None) -> str:
+    return form(value) if value else "-"
 
 
 MOST_COLUMNS = 8

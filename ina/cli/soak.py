@@ -8,10 +8,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from ina.cli.declared import Declared, Json, print_reply
-from ina.cli.errors import USAGE, Failure, Interrupted
+from ina.cli.command import (
+    USAGE,
+    Declared,
+    Failure,
+    Json,
+    Listing,
+    Reply,
+    Result,
+    count,
+    plural,
+    refuse,
+    seconds,
+)
+from ina.cli.declared import print_reply
+from ina.cli.errors import Interrupted
 from ina.cli.output import Bars, out
-from ina.cli.plain import Listing, Reply, Result, count, plural, seconds
 
 if TYPE_CHECKING:
     from bmv2_topos.soak import Tally
@@ -87,10 +99,10 @@ def soak(asked: SoakSettings) -> Reply:
     """
     minutes = asked.minutes
     if asked.replay is not None:
-        if minutes is not None or asked.schedules is not None or asked.seed is not None:
-            raise Failure(
-                "--replay is mutually exclusive with --minutes, --schedules and --seed", exit_code=USAGE
-            )
+        refuse(
+            minutes is not None or asked.schedules is not None or asked.seed is not None,
+            "--replay is mutually exclusive with --minutes, --schedules and --seed",
+        )
         return _replay(asked, asked.replay)
     # imported here: slow, and not needed for --help
     from bmv2_topos.soak import Tally, missing

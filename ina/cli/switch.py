@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import softswitch
 from ina.cli import options
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
+from ina.cli.command import USAGE, Declared, Failure, refuse, say
 from ina.cli.options import parse_address, parse_defines
-from ina.cli.plain import say
 from ina.launch import PRIVATE
 from p4src.programs import source_of
 from softswitch import SwitchSettings, run_switch  # loaded here, by name, not when the switch runs
 
 if TYPE_CHECKING:
     from ina.switches.switch_log import SwitchLog
-
-
-class SwitchArchitecture(StrEnum):
-    """P4 architectures whose programs the embedded switch runs."""
-
-    V1MODEL = "v1model"
-    TNA = "tna"
-    T2NA = "t2na"
 
 
 NOTES = "outcome,index"
@@ -65,7 +54,7 @@ class EmbeddedSettings:
     lanes: options.Lanes = 256
     define: options.Defines = None
     arch: Annotated[
-        SwitchArchitecture | None,
+        Literal["v1model", "tna", "t2na"] | None,
         Declared(
             help="Accept only programs for this architecture. Default: any; the architecture file that a "
             "program includes decides.",
@@ -237,7 +226,7 @@ def switch(asked: EmbeddedSettings) -> None:
             seed=asked.seed,
             backend="interpreter" if asked.interpret else "compiled",
             undefined=options.choice(asked.undefined),
-            architecture=None if asked.arch is None else asked.arch.value,
+            architecture=asked.arch,
             log=sys.stderr if asked.log_console else None,
             metrics_port=asked.metrics_port,
             watch=asked.watch,
@@ -265,8 +254,7 @@ def _open_log(path: Path) -> SwitchLog:
 def _capture(captures: options.PcapOptions, name: str, notes: str) -> softswitch.CaptureTo | None:
     if captures.pcap is None:
         return None
-    if not name or "/" in name:
-        raise Failure(f"--pcap-name {name!r}: want a name without '/', to begin file names", exit_code=USAGE)
+    refuse(not name or "/" in name, f"--pcap-name {name!r}: want a name without '/', to begin file names")
     chosen = tuple(filter(None, notes.split(",")))
     try:
         softswitch.CaptureSettings(notes=chosen)
@@ -278,8 +266,7 @@ def _capture(captures: options.PcapOptions, name: str, notes: str) -> softswitch
 
 def _interface(text: str) -> str:
     number, at, name = text.partition("@")
-    if not at or not number.isdigit() or not name:
-        raise Failure(f"-i {text!r}: want N@NAME, such as 1@veth0", exit_code=USAGE)
+    refuse(not at or not number.isdigit() or not name, f"-i {text!r}: want N@NAME, such as 1@veth0")
     return f"{number}=if:{name}"
 
 
@@ -289,12 +276,11 @@ def _ports(texts: list[str]) -> dict[int, softswitch.PortSpec]:
     specs: dict[int, softswitch.PortSpec] = {}
     for text in texts:
         number, equals, spec = text.partition("=")
-        if not equals or not number.isdigit():
-            raise Failure(f"--port {text!r}: want N=SPEC, such as 1=udp:47001", exit_code=USAGE)
-        if int(number) > softswitch.MAX_PORT:
-            raise Failure(f"--port {text!r}: want a port from 0 to {softswitch.MAX_PORT}", exit_code=USAGE)
-        if int(number) in specs:
-            raise Failure(f"--port {text!r}: port {number} is given twice", exit_code=USAGE)
+        refuse(not equals or not number.isdigit(), f"--port {text!r}: want N=SPEC, such as 1=udp:47001")
+        refuse(
+            int(number) > softswitch.MAX_PORT, f"--port {text!r}: want a port from 0 to {softswitch.MAX_PORT}"
+        )
+        refuse(int(number) in specs, f"--port {text!r}: port {number} is given twice")
         try:
             specs[int(number)] = softswitch.parse_port(spec)
         except softswitch.SwitchError as error:
@@ -322,8 +308,10 @@ def _impairments(
             parsed = softswitch.PortImpairments.parse(rest if colon else text)
         except ValueError as error:
             raise Failure(f"--impair {text!r}: {error}", exit_code=USAGE) from error
-        if colon and (not number.isdigit() or int(number) not in ports):
-            raise Failure(f"--impair {text!r}: the switch has no port {number}", exit_code=USAGE)
+        refuse(
+            colon and (not number.isdigit() or int(number) not in ports),
+            f"--impair {text!r}: the switch has no port {number}",
+        )
         for port in [int(number)] if colon else list(ports):
             impairments[port] = parsed
     return impairments

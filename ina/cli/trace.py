@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from controller.switches.model import INA_UDP_PORT
 from hostlib.wire.lua_dissector import dissector as dissector_source
 from ina.cli import sim_report
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
-from ina.cli.plain import Listing, Reply, Result, count, plural
+from ina.cli.command import USAGE, Declared, Failure, Listing, Reply, Result, count, plural, refuse
 
 if TYPE_CHECKING:  # loaded where it is used, for other commands need none of it
     from bmv2_topos.trace import Event, JobOverview, Tenure, Timeline
@@ -71,13 +69,11 @@ def trace(
     """
     from bmv2_topos import trace as library
 
-    if slots and psn is not None:
-        raise Failure("--slots and --psn are mutually exclusive: --slots shows all packets", exit_code=USAGE)
-    if explain is not None and (slots or psn is not None):
-        raise Failure(
-            "--explain is mutually exclusive with --slots and --psn: it explains the whole run",
-            exit_code=USAGE,
-        )
+    refuse(slots and psn is not None, "--slots and --psn are mutually exclusive: --slots shows all packets")
+    refuse(
+        explain is not None and (slots or psn is not None),
+        "--explain is mutually exclusive with --slots and --psn: it explains the whole run",
+    )
     events = library.events_of(library.read_files(captures))
     seen = library.overview(events)
     if not seen:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from controller.switches.layout import TreeAdmission
+from controller.vocabulary import Server, Topology
 from hostlib.errors import RendezvousError
 from hostlib.meet import MessageError, encode
 from hostlib.meet.connections import knock
-from ina.errors import ProcessFailed
+from ina.errors import ProcessFailed, RunError
+from ina.fallback.process import description
 from ina.fallback.service import ASK_S, HELLO_S, check_secret, received
+from ina.faults import fault_point
 
 PATIENCE_S: Final = 5.0
 """Seconds without an answer of the server after which `RemoteFallback.check` returns the server's silence as
@@ -156,8 +161,8 @@ class RemoteFallback:
     def _say_all(self, added: Iterable[Mapping[str, Any]]) -> None:
         if self._told:
             self._say({"only": [*self._jobs]})
-        for description in added:
-            self._say({"add": description})
+        for each in added:
+            self._say({"add": each})
 
     def _say(self, message: object) -> None:
         with contextlib.suppress(OSError):  # sent again once there is a connection
@@ -223,3 +228,56 @@ class RemoteFallback:
             raise ProcessFailed(f"{self._title} has {lanes} lanes: want {self._lanes}, as the switches have")
         self._serves = hello["serves"]
         return connection
+
+
+Connect = Callable[[Topology, str, bool], RemoteFallback]
+"""Function (cluster, name, start) that connects to the fallback server on the machine with this name.
+
+If `start` is true and no fallback server runs there, it starts one. Raises RunError if it cannot connect.
+"""
+
+_log = logging.getLogger(__name__)
+
+
+class FallbackServers:
+    """Connections to the fallback servers that have jobs of the service."""
+
+    def __init__(self, connect: Connect) -> None:
+        """Store `connect`; connections are made when they are needed."""
+        self._connect = connect
+        self._at: dict[str, tuple[Server | None, RemoteFallback]] = {}
+        """By machine name: the machine's entry in the cluster when it was connected; the connection."""
+
+    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
+        """Make each of these servers serve exactly these jobs of the service, and wait until all of them do.
+
+        Raises RunError if a server with jobs cannot be reached.
+        """
+        for server, admissions in wanted.items():
+            jobs = {each.job: description(each) for each in admissions}
+            described, at = self._at.get(server, (None, None))
+            if at is not None and described != cluster.server.get(server):
+                at.stop()
+            try:
+                at = self._found(server, cluster, start=bool(jobs))
+            except RunError as error:
+                if jobs:
+                    raise
+                _log.info("%s", error)  # a server that is gone serves no jobs, as desired
+                continue
+            at.hold(jobs)
+            fault_point("fallback told")
+
+    def lives(self, server: str, cluster: Topology) -> bool:
+        """Return whether a server has served its jobs without a break since the last `serve`."""
+        try:
+            return self._found(server, cluster, start=False).lives()
+        except RunError:
+            return False
+
+    def _found(self, server: str, cluster: Topology, *, start: bool) -> RemoteFallback:
+        _, at = self._at.get(server, (None, None))
+        if at is None or at.over:
+            at = self._connect(cluster, server, start)
+            self._at[server] = cluster.server.get(server), at
+        return at

@@ -5,14 +5,12 @@ entries to this package. It prints nothing and sets no exit codes: results go to
 and failures are exceptions of `ina.errors`.
 
 =====================  =========================================================================
-`spec`                 the parts of a run, and the result of each job: plain data
+`spec`                 the parts of a run, and the result and metrics of each job: plain data
 `job_run`              runs the workers of an admitted job; `group_run`: of several jobs at the same time
 `hosts`                where workers run, and how they reach their switch (`testbed_hosts`, `machine_hosts`)
 `agents`               start processes on other machines, by ssh or a similar command
 `executor`             starts runs that go on when the controller ends, each in a process (`runner`)
 `orders`               what a runner must do (`RunOrder`), and the status that it reports
-`job_file`             the jobs in a job file, and the options that replace values in it
-`metrics`              metrics of ended jobs
 =====================  =========================================================================
 """
 

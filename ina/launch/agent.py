@@ -28,6 +28,7 @@ import json
 import os
 import pwd
 import queue
+import socket
 import sys
 import threading
 import time
@@ -37,7 +38,6 @@ from typing import Any, Final, TextIO
 from hostlib.launch import keeper
 from hostlib.launch.launcher import SETTINGS, LaunchError, Workers, account
 from hostlib.version import version
-from ina.launch.addresses import server_address
 
 STARTER: Final = "INA_STARTER"
 """Environment variable with the ID of the user who runs ``ina run``. It reaches the agent only if the launch
@@ -124,6 +124,17 @@ class MachineAgent:
                     self._orders.put(order)
         self._over.set()
         self._orders.put(None)
+
+
+def server_address(host: str) -> socket.socket:
+    """Return a socket that reserves a free TCP port of the address `host`.
+
+    A server can still bind that port if it sets SO_REUSEADDR.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((host, 0))
+    return held
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
@@ -70,7 +71,7 @@ def launch_command(template: str, host: str, address: str, command: Sequence[str
     return found
 
 
-class Agent:
+class Agent(ABC):
     """Sends messages to the agent of one machine, and stores the agent's messages.
 
     An object of this class is in the process that started the agent.
@@ -88,21 +89,21 @@ class Agent:
         self.left_running: int | None = None
         self.on_output: Output = lambda rank, data, is_error: None
 
+    @abstractmethod
     def ended(self) -> str | None:
         """Return why the agent has ended, as text for users; None while it runs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def say(self, message: object) -> None:
         """Send a message to the agent; do nothing if the agent is gone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Request the end of the agent and of the ranks that it started, and return at once."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wait(self, patience_s: float) -> None:
         """Wait for the agent's end after `close`; kill it if it still runs after `patience_s` seconds."""
-        raise NotImplementedError
 
     def _take(self, line: str) -> bool:
         """Handle a line of the agent's output; return False for a line that is not JSON."""

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import assert_never, get_args
+from typing import assert_never
 
 from controller.vocabulary import Topology
 from ina.errors import ServiceError
@@ -42,12 +42,6 @@ class EngineChoice:
     passed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.engine not in get_args(Engine):
-            raise ServiceError(f"executor {self.engine!r}: want one of {', '.join(get_args(Engine))}")
-        if self.licence and self.engine != "slurm":
-            raise ServiceError(
-                f"licence {self.licence!r}: executor {self.engine!r} has no licences; want executor slurm"
-            )
         if self.launch_with != SSH and self.engine != "ssh":
             raise ServiceError(
                 f"launch_with {self.launch_with!r}: executor {self.engine!r} starts commands on machines in"

@@ -18,8 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from controller.errors import BadSpec
-from controller.vocabulary import Topology
+from controller.vocabulary import BadSpec, Topology
 from hostlib.launch import command_line
 from hostlib.launch.keeper import GRACE_S
 from ina.errors import RunnerGone

@@ -9,9 +9,28 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ina.launch.plain import plain, record_of
+import msgspec
+
+T = TypeVar("T")
+
+
+def plain(record: object) -> Any:
+    """Convert a record, or a collection of records, to plain data. A range becomes a list of its two ends."""
+    return msgspec.to_builtins(record, enc_hook=lambda ends: [ends.start, ends.stop])
+
+
+def record_of(kind: type[T], found: object) -> T:
+    """Convert plain data, which `plain` has made, back to a record of type `kind`.
+
+    Fields that are missing in `found` get their defaults.
+
+    Raises ValueError with the path of a wrong value, such as ``$.jobs[0].name``, and any error that the
+    constructor of `kind` raises.
+    """
+    return msgspec.convert(found, kind, dec_hook=lambda kind, ends: kind(*ends))
+
 
 _LOOK_S = 0.5
 """Maximum time, in s, to wait for a folder's lock. `process_of` locks a folder for less time than this."""

@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from controller import Member
-from controller.switches.layout import TreeAdmission
-from controller.switches.model import Feature, SwitchInfo
+from controller import TreeAdmission
+from controller.switches.model import Feature, Member, SwitchInfo
 from hostlib import JobConfig
 from hostlib.launch.launcher import Output, Rendezvous, WorkerExit, torch_variables
 from ina.errors import BadRun, WorkerFailed

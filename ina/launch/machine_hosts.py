@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from controller import Member
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP
-from controller.vocabulary import Topology
-from controller.vocabulary.topology import FALLBACK_PORT
+from controller.vocabulary.topology import FALLBACK_PORT, Topology
 from hostlib.io.interfaces import known_as
 from hostlib.launch.launcher import Output, Rendezvous, RunningWorkers
 from ina.errors import BadRun

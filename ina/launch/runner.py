@@ -26,18 +26,17 @@ from functools import partial
 from pathlib import Path
 
 from controller.switches.model import SwitchInfo
-from controller.vocabulary import Topology
-from controller.vocabulary.files import parse_topology
+from controller.vocabulary import Topology, parse_topology
 from hostlib.launch import keeper
 from ina.errors import BadRun
 from ina.launch import files
 from ina.launch.agents import Agents
+from ina.launch.files import plain, record_of
 from ina.launch.group_run import GroupRun
 from ina.launch.hosts import Hosts, UdpHosts
 from ina.launch.job_run import JobRun
 from ina.launch.machine_hosts import MachineHosts, StartAgents, identified, reached_at, switch_address
 from ina.launch.orders import GRANTED, RunOrder, RunStatus
-from ina.launch.plain import plain, record_of
 from ina.launch.spec import LaunchSpec
 
 RUN = "INA_RUN"

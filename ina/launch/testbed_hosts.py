@@ -6,11 +6,9 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from bmv2_topos.testbeds.netns import namespaces
+from bmv2_topos.testbeds.netns import State, namespaces
 from bmv2_topos.testbeds.netns.names import interface, namespace
-from bmv2_topos.testbeds.netns.store import State
-from controller import Member
-from controller.switches.model import INA_UDP_PORT, SWITCH_IP
+from controller.switches.model import INA_UDP_PORT, SWITCH_IP, Member
 from hostlib.launch.launcher import cannot_run
 from ina.launch.hosts import UdpHosts
 

@@ -20,24 +20,23 @@ from controller.core import (
     SwitchGone,
     reasons,
 )
-from controller.errors import BadSpec
 from controller.policies.scheduling.errors import BadDecision
 from controller.policies.settings import JOINT
-from controller.vocabulary import Job, Topology
+from controller.vocabulary import BadSpec, Job, Topology
 from ina.errors import BadRun, Conflict, Unknown
 from ina.launch.executor import Executor
+from ina.launch.files import plain
 from ina.launch.machine_hosts import identified, switch_address
-from ina.launch.plain import plain
 from ina.launch.runner import left_behind, log_file
 from ina.launch.spec import SHARED_WINDOW
 from ina.service import views
 from ina.service.external import ExternalRuns, Holders, is_external
-from ina.service.holds import hosts
 from ina.service.ledger import Ledger
 from ina.service.loop import ServiceLoop
-from ina.service.quotas import Quota, QuotaState, Rates
-from ina.service.records import Audit, Discrepancy, JobRecord, Said, id_of
+from ina.service.quotas import Quota, Rates
+from ina.service.records import JobRecord, Said, id_of
 from ina.service.reports import Reports
+from ina.service.steps import hosts
 from ina.service.views import JobGrant, LogLine
 from ina.switches.topology import has_slow_links
 
@@ -68,12 +67,12 @@ class Daemon(ServiceLoop):
         **others: Any,
     ) -> None:
         """Make the daemon that continues the state of `ledger`; see `ServiceLoop` for all arguments."""
-        self._external = ExternalRuns(executor, ledger.folder / "external", lambda: ledger.now_s)
+        self._external = ExternalRuns(executor, ledger.store.folder / "external", lambda: ledger.now_s)
         super().__init__(ledger, testbed=testbed, executor=self._external, **others)
         self._hosts_are_here = testbed != ""
         self._rates = Rates()
         self._holders = Holders(ledger, self._external)
-        self._reports = Reports(ledger, self._effects, self._network, self._measures, self._external)
+        self.reports = Reports(ledger, self._effects, self._network, self._measures, self._external)
         self._forget_s = 0.0
         self._sync: asyncio.Task[None] | None = None
         self._syncing = asyncio.Lock()
@@ -92,13 +91,13 @@ class Daemon(ServiceLoop):
 
     def _forget(self) -> None:
         """Archive the records of ended jobs as `Retention` requires, and remove the jobs' output."""
-        ledger = self._ledger
+        ledger = self.ledger
         if ledger.now_s < self._forget_s:
             return
         self._forget_s = ledger.now_s + FORGET_S
         if not (names := ledger.expired()[:FORGET_AT_ONCE]):
             return
-        records = self._reports.of(names)
+        records = self.reports.of(names)
         ledger.forget({each.name: views.of_job(each, ledger.now_s) for each in records})
         self._runs.forget(names)
         self._effects.spawn(self._remove_logs([ledger.logs(each.submitted) for each in records]))
@@ -107,75 +106,9 @@ class Daemon(ServiceLoop):
     # ------------------------------------------------------------------ its state
 
     @property
-    def began_at(self) -> float:
-        """Unix time at which the service was first started."""
-        return self._ledger.began_at
-
-    @property
     def changes(self) -> Hashable:
         """A value that changes with each decision, and whenever a run begins or ends."""
-        return self._ledger.changes, len(self._ledger.holds)
-
-    @property
-    def trouble(self) -> str:
-        """Why the last attempt to write the state failed; "": it succeeded."""
-        return self._ledger.trouble
-
-    @property
-    def holds(self) -> frozenset[int]:
-        """Numbers of the runs that have workers, slots or fallback servers."""
-        return frozenset(self._ledger.holds)
-
-    def records(self) -> list[JobRecord]:
-        """Return the records of all jobs that are not archived, in order of submission."""
-        return self._reports.records()
-
-    def record(self, name: str) -> JobRecord:
-        """Return the record of a job."""
-        return self._reports.record(name)
-
-    def named(self, reference: str) -> Sequence[Said]:
-        """Return the submissions of all tenants' jobs with this name, id or number, oldest first."""
-        return self._ledger.named(reference)
-
-    def archived(self, reference: str) -> Sequence[Mapping[str, Any]]:
-        """Return the archived jobs with this name, id or number, the latest first."""
-        return self._ledger.archived(reference)
-
-    def counted(self) -> Mapping[str, int]:
-        """Return the number of lines ever written to the log of decisions, by kind of event."""
-        assert self._ledger.core.log is not None
-        return self._ledger.core.log.counts
-
-    @property
-    def recovered_lines(self) -> int:
-        """Number of lines that the log of decisions had when this daemon started, from earlier daemons."""
-        return self._ledger.recovered_lines
-
-    def explain(self, name: str) -> views.ExplanationView:
-        """Return an explanation of a job's state."""
-        return self._reports.explain(name)
-
-    @property
-    def topology(self) -> Topology:
-        """The cluster: switches, servers and links."""
-        return self._ledger.topology
-
-    def cluster(self, records: Sequence[JobRecord], *, operates: bool) -> views.ClusterView:
-        """Return the current cluster; see `Reports.cluster`."""
-        return self._reports.cluster(records, operates=operates)
-
-    def servers(self) -> list[views.ServerView]:
-        """Return all servers of the cluster, each with the number of its GPUs in use."""
-        return self._reports.servers()
-
-    def switches(self) -> list[views.SwitchView]:
-        """Return all switches of the cluster, each with the jobs that hold its slots."""
-        return self._reports.switches()
-
-    def decisions(self, after: int = 0) -> Sequence[LogLine]:
-        """Return the lines of the log of decisions with numbers above `after`."""
-        return self._reports.decisions(after)
+        return self.ledger.changes, len(self.ledger.holds)
 
     async def watch(self, after: int = 0) -> AsyncIterator[LogLine]:
         """Yield the lines of the log of decisions with numbers above `after`, then each new line.
@@ -183,40 +116,44 @@ class Daemon(ServiceLoop):
         The iteration does not end.
         """
         while True:
-            for decision in self.decisions(after):
+            for decision in self.reports.decisions(after):
                 after = decision.number
                 yield decision
             async with self._news:
-                await self._news.wait_for(lambda: len(self.decisions(after)) > 0)  # noqa: B023
+                await self._news.wait_for(lambda: len(self.reports.decisions(after)) > 0)  # noqa: B023
 
     def log(self, name: str, rank: int) -> Path:
         """Return the path of the file with the output of a rank of a job.
 
         Raises Unknown if the job has no such rank.
         """
-        record = self.record(name)
+        record = self.reports.record(name)
         if not 0 <= rank < record.submitted.job.workers:
             raise Unknown(f"job {name!r} has no rank {rank}; it has 0 to {record.submitted.job.workers - 1}")
-        return log_file(self._ledger.logs(record.submitted), rank)
+        return log_file(self.ledger.logs(record.submitted), rank)
 
-    async def audit(self) -> Audit:
+    async def audit(self) -> views.AuditView:
         """Compare the desired with the actual state of switches and servers; return the differences."""
         found = await self._switches.audit()
-        lost = [
-            Discrepancy(", ".join(hosts(place.servers)), f"job {name} should run, but its runner is gone")
-            for number, hold in self._ledger.holds.items()
+        lost: list[views.DifferenceView] = [
+            {
+                "where": ", ".join(hosts(place.servers)),
+                "what": f"job {name} should run, but its runner is gone",
+            }
+            for number, hold in self.ledger.holds.items()
             if hold.stage == "running" and not self._executor.lives(number)
             for name, place in hold.places.items()
             if name not in hold.over
         ]
-        known, runs = {*self._executor.known()}, self._ledger.folder / "runs"
+        known, runs = {*self._executor.known()}, self.ledger.store.folder / "runs"
         left = left_behind(runs) if runs.exists() else {}
-        stray = [
-            Discrepancy("this machine", f"process {process} of run {run}, which is over, still runs")
+        stray: list[views.DifferenceView] = [
+            {"where": "this machine", "what": f"process {process} of run {run}, which is over, still runs"}
             for process, run in sorted(left.items())
             if run not in known
         ]
-        return replace(found, found=(*found.found, *lost, *stray))
+        clean = found["clean"] and not lost and not stray
+        return {**found, "clean": clean, "found": [*found["found"], *lost, *stray]}
 
     # ------------------------------------------------------------------ users' requests
 
@@ -236,7 +173,7 @@ class Daemon(ServiceLoop):
 
     async def _take(self, jobs: Sequence[Job], tenant: str, key: str, **beside: str) -> list[JobRecord]:
         """Accept all jobs or none. Store the values in `beside`, such as ``holder``, with the submission."""
-        ledger = self._ledger
+        ledger = self.ledger
         if key and (known := ledger.keys.get((tenant, key))) is not None:
             if [ledger.submitted[name].called for name in known] != [job.name for job in jobs]:
                 raise Conflict(
@@ -244,7 +181,7 @@ class Daemon(ServiceLoop):
                     " other jobs"
                 )
             return await self._kept({name: ledger.submitted[name] for name in known})
-        now_s = self.now_s
+        now_s = self.ledger.now_s
         quota = ledger.quotas.quotas.get(tenant)
         self._rates.check(quota, len(jobs), now_s=now_s)
         events: list[Event] = []
@@ -271,7 +208,7 @@ class Daemon(ServiceLoop):
 
     def _unfinished(self, name: str, tenant: str) -> bool:
         """Return True if a tenant has an unfinished job of this name."""
-        ledger = self._ledger
+        ledger = self.ledger
         return any(
             ledger.submitted[each].tenant == tenant
             and (each in ledger.core.jobs or ledger.quotas.waits(each) is not None)
@@ -284,12 +221,14 @@ class Daemon(ServiceLoop):
         A job may already be over and archived; its record then comes from the archive.
         """
         await self._synced()
-        there = self._ledger.submitted
-        found = {each.name: each for each in self._reports.of(name for name in said if name in there)}
+        there = self.ledger.submitted
+        found = {each.name: each for each in self.reports.of(name for name in said if name in there)}
         return [found.get(name) or self._forgotten(each) for name, each in said.items()]
 
     def _forgotten(self, said: Said) -> JobRecord:
-        archived = next(each for each in self.archived(str(said.number)) if each["number"] == said.number)
+        archived = next(
+            each for each in self.ledger.archived(str(said.number)) if each["number"] == said.number
+        )
         return JobRecord(submitted=said, state=archived["state"], reason=archived["reason"])
 
     def machine(self, known_as: Sequence[str]) -> str:
@@ -298,7 +237,7 @@ class Daemon(ServiceLoop):
         Raises BadSpec if there is none.
         """
         try:
-            return identified(self.topology, known_as)
+            return identified(self.ledger.topology, known_as)
         except BadRun as error:
             raise BadSpec(str(error)) from error
 
@@ -313,9 +252,9 @@ class Daemon(ServiceLoop):
 
         Raises Conflict, BadSpec and StoreError.
         """
-        allocation = self._ledger.core.allocation
+        allocation = self.ledger.core.allocation
         assert allocation is not None
-        if allocation.own_places and self._ledger.policies.scheduler != JOINT.scheduler:
+        if allocation.own_places and self.ledger.policies.scheduler != JOINT.scheduler:
             raise Conflict(
                 "placement 'scheduler' chooses the GPUs of every job, and workers of another launcher have"
                 " their servers already: want another placement"
@@ -338,15 +277,15 @@ class Daemon(ServiceLoop):
         record = self._held(name)
         if record.state != "running" or record.run is None:
             raise Conflict(f"job {name!r} is {record.state}: {record.reason}")
-        hold, offers = self._ledger.holds[record.run], self._network.offers
+        hold, offers = self.ledger.holds[record.run], self._network.offers
         tree = hold.admissions[name]
         return JobGrant(
             switches={**plain(tree.switches), **({"": plain(tree.beside)} if tree.beside else {})},
             crosses=hold.places[name].tree is not None,
             lanes=offers.lanes,
             salted=offers.salted,
-            paced=self._network.paced or has_slow_links(self.topology),
-            address=switch_address(self.topology),
+            paced=self._network.paced or has_slow_links(self.ledger.topology),
+            address=switch_address(self.ledger.topology),
         )
 
     async def leave(self, name: str, failure: str = "") -> str:
@@ -361,10 +300,10 @@ class Daemon(ServiceLoop):
         if run is not None:
             self._effects.again(run)
         await self._tell()
-        return self._to_stop(self.record(name))
+        return self._to_stop(self.reports.record(name))
 
     def _held(self, name: str) -> JobRecord:
-        record = self.record(name)
+        record = self.reports.record(name)
         if not is_external(record.submitted.job):
             raise Conflict(
                 f"the controller itself has started the workers of job {name!r}: want a job of 'ina admit'"
@@ -390,19 +329,19 @@ class Daemon(ServiceLoop):
         async with self._syncing:  # calls while the disk is busy share the next sync
             await asyncio.sleep(0)  # let concurrent requests join
             self._sync = None
-            await self._blocking.disk(self._ledger.sync)
+            await self._blocking.disk(self.ledger.sync)
 
     async def cancel(self, name: str, *, by: str = "") -> JobRecord:
         """End a job, whether it runs or waits; return its record. `by` is the user who requested this."""
-        record = self.record(name)
+        record = self.reports.record(name)
         if record.over:
             raise Conflict(f"job {name!r} is over: {record.state}")
         await self.end(name, f"by {by}" if by else "by its owner")
-        return self.record(name)
+        return self.reports.record(name)
 
     async def retry(self, name: str) -> JobRecord:
         """Put a failed job back into the queue, to continue from its last checkpoint; return its record."""
-        record = self.record(name)
+        record = self.reports.record(name)
         if record.state != "failed":
             raise Conflict(f"job {name!r} is {record.state}; only a failed job can be retried")
         if is_external(record.submitted.job):
@@ -410,12 +349,12 @@ class Daemon(ServiceLoop):
                 f"the controller has not started the workers of job {name!r}: start them again as before"
             )
         try:
-            self._ledger.core.check_fits(name)
+            self.ledger.core.check_fits(name)
         except BadSpec as error:
             raise Conflict(str(error)) from error
-        self._ledger.record([Retried(self.now_s, name)])
+        self.ledger.record([Retried(self.ledger.now_s, name)])
         await self._tell()
-        return self.record(name)
+        return self.reports.record(name)
 
     async def change_cluster(self, cluster: Topology) -> Sequence[str]:
         """Replace the cluster; return the changes, one sentence each.
@@ -424,7 +363,7 @@ class Daemon(ServiceLoop):
         slots, or fail if the new cluster has none for them. Raises Conflict if the new cluster cannot replace
         the current one; nothing is changed then.
         """
-        ledger = self._ledger
+        ledger = self.ledger
         if cluster == ledger.topology:
             return ()
         try:
@@ -442,13 +381,13 @@ class Daemon(ServiceLoop):
         With `name`, return only the slots of this job. The jobs move to their new slots after the call.
         Raises Conflict if the job `name` uses no switch memory. `by` is the user who requested this.
         """
-        ledger = self._ledger
+        ledger = self.ledger
         allocation = ledger.core.allocation
         assert allocation is not None
         if name:
-            self.record(name)
+            self.reports.record(name)
         before = ledger.desired().places
-        ledger.record([Reallocated(self.now_s, f"asked for by {by}" if by else "asked for")])
+        ledger.record([Reallocated(self.ledger.now_s, f"asked for by {by}" if by else "asked for")])
         ledger.decide()
         await self._tell()
         problem, division = allocation.allocator.problem, allocation.allocator.division
@@ -469,28 +408,24 @@ class Daemon(ServiceLoop):
                 }
             )
         if name and not found:
-            raise Conflict(f"job {name!r} uses no switch memory: {self.record(name).state}")
+            raise Conflict(f"job {name!r} uses no switch memory: {self.reports.record(name).state}")
         return found
-
-    def quotas(self) -> list[QuotaState]:
-        """Return the quota and the usage of each tenant that has a quota."""
-        return self._ledger.quotas.states()
 
     async def set_quota(self, quota: Quota) -> None:
         """Set a tenant's quota and reservation. Running jobs continue."""
-        self._ledger.set_quota(quota)
+        self.ledger.set_quota(quota)
         await self._tell()
 
     async def remove_quota(self, tenant: str) -> None:
         """Remove a tenant's quota."""
-        if tenant not in self._ledger.quotas.quotas:
+        if tenant not in self.ledger.quotas.quotas:
             raise Unknown(f"tenant {tenant!r} has no quota")
-        self._ledger.remove_quota(tenant)
+        self.ledger.remove_quota(tenant)
         await self._tell()
 
     async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
         """Drain a server or a switch; with `back`, end its drain. `by` is the user who requested this."""
-        ledger = self._ledger
+        ledger = self.ledger
         is_server = name in ledger.topology.server
         if not is_server and name not in ledger.topology.switch:
             raise Unknown(f"the cluster has no server or switch {name!r}")
@@ -498,7 +433,7 @@ class Daemon(ServiceLoop):
             raise Conflict(f"{name!r} is not drained")
         if not back and name in ledger.drained:
             return
-        now_s, why = self.now_s, f"drained by {by}" if by else "drained"
+        now_s, why = self.ledger.now_s, f"drained by {by}" if by else "drained"
         event: Event
         if back:
             event = ServerBack(now_s, name) if is_server else SwitchBack(now_s, name)

@@ -27,15 +27,13 @@ from ina.faults import fault_point
 from ina.launch.executor import Executor
 from ina.launch.orders import JobOrder, RunOrder
 from ina.launch.spec import LaunchSpec
-from ina.service.fallback_jobs import FallbackJobs
-from ina.service.holds import ON_NO_SWITCH, HeldRun, Stage, hosts
 from ina.service.ledger import Ledger
 from ina.service.network import Network
+from ina.service.records import Wiring
 from ina.service.runs import Runs
-from ina.service.steps import Resize, Start, Step, Stop, steps
-from ina.service.switches import Switches
+from ina.service.steps import ON_NO_SWITCH, HeldRun, Resize, Stage, Start, Step, Stop, hosts, steps
+from ina.service.switches import FallbackJobs, Switches
 from ina.service.threads import Threads
-from ina.service.wiring import Wiring
 from ina.switches.topology import has_slow_links
 
 BACK_OFF_S = (0.5, 15.0)

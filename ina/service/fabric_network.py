@@ -21,21 +21,18 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NoReturn
 
-from controller import ControllerError, NoSuchJob, Registration
+from controller import ControllerError, NoSuchJob, ReconcileReport, Registration, TreeAdmission
 from controller.core import Place
 from controller.errors import BadSpec, OutOfMemory, OutOfRows, SwitchRestarted
 from controller.p4runtime_shim.ports import SwitchReport
-from controller.switches.fleet import ReconcileReport
-from controller.switches.layout import TreeAdmission
 from controller.switches.leases import RENEWALS_PER_LEASE, this_process
 from controller.switches.model import SwitchInfo
 from controller.vocabulary import Job, Region
 from hostlib.launch.launcher import JobLog, WorkerExit
 from ina.launch.job_run import JobEnd, JobRun
-from ina.launch.metrics import goodput_bps, metrics
-from ina.launch.spec import JobResult, LaunchSpec
+from ina.launch.spec import JobResult, LaunchSpec, goodput_bps, metrics
 from ina.service.network import Key, Network
-from ina.service.wiring import Wiring
+from ina.service.records import Wiring
 from ina.switches.admission import admitted
 from ina.switches.fabric import SwitchFabric
 from ina.switches.programs import bundle

@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from controller import ControllerError
-from controller.errors import OutOfMemory
-from controller.vocabulary import BadSpec
+from controller.errors import BadSpec, OutOfMemory
 from hostlib.launch.launcher import Rendezvous
 from hostlib.meet import GroupRequest
 from ina.errors import AddressTaken, BadRun, ProcessFailed

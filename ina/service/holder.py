@@ -19,11 +19,10 @@ from controller.switches.layout import TreeAdmission
 from controller.switches.model import SwitchInfo
 from hostlib.launch.launcher import Rendezvous
 from ina.errors import WorkerFailed
+from ina.launch.files import record_of
 from ina.launch.hosts import UdpHosts
 from ina.launch.job_run import Attendance, JobRun, met
-from ina.launch.metrics import summed_bytes
-from ina.launch.plain import record_of
-from ina.launch.spec import JobResult, LaunchSpec, Reports
+from ina.launch.spec import JobResult, LaunchSpec, Reports, summed_bytes
 from ina.service.client import Client, ClientError, Refused
 
 if TYPE_CHECKING:  # the deciding parts

@@ -24,6 +24,7 @@ from controller.core import (
     Event,
     LinkBack,
     LinkGone,
+    Log,
     Measured,
     Outcome,
     Overdue,
@@ -40,18 +41,15 @@ from controller.core import (
 from controller.core.events import event_of
 from controller.core.events import plain as plain_event
 from controller.core.reasons import Kind
-from controller.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import SCHEDULER
-from controller.vocabulary import Job, Topology
+from controller.vocabulary import BadSpec, Job, Topology
 from ina.faults import fault_point
-from ina.launch.plain import plain, record_of
+from ina.launch.files import plain, record_of
 from ina.service.clock import Clock
-from ina.service.holds import HeldRun, held_run
 from ina.service.quotas import Quota, Quotas
-from ina.service.records import Said
-from ina.service.retention import Retention
-from ina.service.wiring import Wiring
+from ina.service.records import ArchivedJob, Retention, Said, Wiring
+from ina.service.steps import HeldRun, held_run
 
 if TYPE_CHECKING:
     from ina.service.memory import StateInMemory
@@ -142,8 +140,8 @@ class Ledger:
         """
         self._retention = retention or Retention()
         self._snapshot_events = snapshot_events
-        self._store = store
-        self._clock = clock
+        self.store = store
+        self.clock = clock
         self._wanted = policies, topology
         policies.core(topology)  # raises for a wrong one: stored, it would make the state useless
         self.policies, first = self._first(policies, topology)
@@ -181,47 +179,33 @@ class Ledger:
 
         If the store is new, store the arguments, and return them.
         """
-        if not self._store.kept:
+        if not self.store.kept:
             return policies, cluster
         from controller.vocabulary.files import parse_topology, topology_document
 
-        first = self._store.fact("policies", json.dumps(plain(policies)))
-        described = self._store.fact("cluster", json.dumps(topology_document(cluster)))
+        first = self.store.fact("policies", json.dumps(plain(policies)))
+        described = self.store.fact("cluster", json.dumps(topology_document(cluster)))
         assert first is not None
         assert described is not None
         return record_of(type(policies), json.loads(first)), parse_topology(described, source="cluster.json")
 
     @property
-    def trouble(self) -> str:
-        """Why the last attempt to write the state failed; "": it succeeded."""
-        return self._store.trouble
-
-    @property
     def now_s(self) -> float:
         """Seconds since the service was first started."""
-        return max(self._clock.now_s(), self.core.now_s)
-
-    @property
-    def began_at(self) -> float:
-        """Unix time at which the service was first started, by the current wall clock."""
-        return self._clock.began_at
+        return max(self.clock.now_s(), self.core.now_s)
 
     def keep_time(self) -> None:
         """Store the state of the service's clock, at the first call and after each step of the wall clock.
 
         A later service continues the clock from the stored state. Raises StoreError.
         """
-        stepped_s = self._clock.stepped_s()
+        stepped_s = self.clock.stepped_s()
         if stepped_s or not self._timed:
-            self._store.set_fact("began", repr(self.began_at))
-            self._store.set_fact("clock", self._clock.kept())
+            self.store.set_fact("began", repr(self.clock.began_at))
+            self.store.set_fact("clock", self.clock.kept())
         if stepped_s and self._timed:
             _log.warning("the wall clock was stepped by %+.0f s: the service's clock ignores this", stepped_s)
         self._timed = True
-
-    def at_s(self, unix_s: float) -> float:
-        """Convert a Unix time to a time of the service's clock, in s."""
-        return self._clock.at_s(unix_s)
 
     @property
     def topology(self) -> Topology:
@@ -239,6 +223,12 @@ class Ledger:
         if up is not self._wiring.up:
             self._wiring = replace(self._wiring, up=up)
         return self._wiring
+
+    @property
+    def log(self) -> Log:
+        """The core's log of decisions."""
+        assert self.core.log is not None
+        return self.core.log
 
     def desired(self) -> Desired:
         """Return the core's desired state, cached until the next event. O(unfinished jobs)."""
@@ -264,20 +254,19 @@ class Ledger:
 
     def recover(self) -> None:
         """Restore the state from the store. Raises StoreError, and BadSpec for a store of another cluster."""
-        if not self._store.kept:
+        if not self.store.kept:
             return
-        from ina.service.snapshots import program, thawed
+        from ina.service.store import program, thawed
 
-        if self._last and (found := self._store.snapshot_of(program())) is not None:
+        if self._last and (found := self.store.snapshot_of(program())) is not None:
             self._frozen_at, body = found
             for name, value in thawed(body).items():
                 setattr(self, name, value)
-        for row in self._store.events(self._frozen_at):
+        for row in self.store.events(self._frozen_at):
             self._apply(row.body)
         self.recovered_s = self.core.now_s
-        assert self.core.log is not None
-        self.recovered_lines = self.core.log.counts.total()
-        self.holds = {number: held_run(body) for number, body in self._store.holds().items()}
+        self.recovered_lines = self.log.counts.total()
+        self.holds = {number: held_run(body) for number, body in self.store.holds().items()}
         policies, cluster = self._wanted
         if self.topology != cluster:
             self.change_cluster(cluster)
@@ -286,13 +275,13 @@ class Ledger:
 
     def freeze(self) -> None:
         """Store a snapshot if `snapshot_events` have happened since the last one. Raises StoreError."""
-        if not self._store.kept or self._last - self._frozen_at < self._snapshot_events:
+        if not self.store.kept or self._last - self._frozen_at < self._snapshot_events:
             return
-        from ina.service.snapshots import frozen, program
+        from ina.service.store import frozen, program
 
         self._frozen_at = self._last
         if (body := frozen({name: getattr(self, name) for name in _KNOWN})) is not None:
-            self._store.snapshot(program(), body)
+            self.store.snapshot(program(), body)
             fault_point("frozen")
 
     # ------------------------------------------------------------------ events
@@ -306,12 +295,20 @@ class Ledger:
         if not events:
             return
         synced = synced and not all(isinstance(event, _TOLD_AGAIN) for event in events)
-        bodies = [{"event": plain_event(event), **beside} for event in events]
-        rows = [(event.at_s, body) for event, body in zip(events, bodies, strict=True)]
-        numbers = self._store.append(rows, synced=synced)
+        rows = [(event.at_s, {"event": plain_event(event), **beside}) for event in events]
+        self._write(rows, synced=synced)
+
+    def _write(
+        self,
+        rows: Sequence[tuple[float, Mapping[str, Any]]],
+        *,
+        synced: bool = True,
+        archived: Sequence[ArchivedJob] = (),
+    ) -> None:
+        """Store events, each with its time, and apply them to the ledger and its core. Raises StoreError."""
+        self._last = self.store.append(rows, synced=synced, archived=archived)
         fault_point("recorded")
-        self._last = numbers[-1]
-        for body in bodies:
+        for _, body in rows:
             self._apply(body)
         self.woken.set()
 
@@ -321,15 +318,15 @@ class Ledger:
 
         See `ina.service.recovery`. The value is False again after `since_restored`.
         """
-        return bool(self._store.fact(RESTORED))
+        return bool(self.store.fact(RESTORED))
 
     def since_restored(self) -> None:
         """Record that the restored state now agrees with the actual runs. Raises StoreError."""
-        self._store.set_fact(RESTORED, "")
+        self.store.set_fact(RESTORED, "")
 
     def sync(self) -> None:
         """Write all stored events to disk, so that they survive a power failure. Raises StoreError."""
-        self._store.sync()
+        self.store.sync()
         fault_point("synced")
 
     def change(self, policies: Policies) -> None:
@@ -412,14 +409,12 @@ class Ledger:
         body = {"event": {"kind": FORGOTTEN, "at_s": at_s}, "jobs": list(archived)}
         said = self.submitted
         rows = [(said[name].number, said[name].called, record) for name, record in archived.items()]
-        self._last = self._store.archive(at_s, body, rows)
-        fault_point("recorded")
-        self._apply(body)
+        self._write([(at_s, body)], archived=rows)
 
     def stray_logs(self) -> list[Path]:
         """Return the folders with output of ranks whose jobs have been archived."""
         known = {str(said.number) for said in self.submitted.values()}
-        folder = self.folder / "logs"
+        folder = self.store.folder / "logs"
         return [each for each in folder.iterdir() if each.name not in known] if folder.exists() else []
 
     def named(self, reference: str) -> list[Said]:
@@ -433,7 +428,7 @@ class Ledger:
     def archived(self, reference: str) -> list[dict[str, Any]]:
         """Return the records of archived jobs with this name, id or number, the latest first."""
         number = _NUMBER.fullmatch(reference)
-        found = self._store.archived(reference, None if number is None else int(number[2]))
+        found = self.store.archived(reference, None if number is None else int(number[2]))
         return [each for each in found if reference in (each["name"], each.get("id"), str(each["number"]))]
 
     def _forget(self, names: Sequence[str]) -> None:
@@ -449,8 +444,7 @@ class Ledger:
                 known.pop(name, None)
         self._counted = len(self.core.finished_jobs)
         self.forgotten += len(names)
-        assert self.core.log is not None
-        self.core.log.keep(self.submitted, MOST_ENTRIES)
+        self.log.keep(self.submitted, MOST_ENTRIES)
 
     def start_again(self, epochs: Mapping[str, int], why: str) -> None:
         """Record that the workers of jobs are restarted in the same run, and why.
@@ -460,11 +454,8 @@ class Ledger:
         self._record_own(AGAIN, jobs=dict(epochs), why=why)
 
     def _record_own(self, kind: str, **what: Any) -> None:
-        body = {"event": {"kind": kind, "at_s": self.now_s}, **what}
-        (self._last,) = self._store.append([(self.now_s, body)])
-        fault_point("recorded")
-        self._apply(body)
-        self.woken.set()
+        at_s = self.now_s
+        self._write([(at_s, {"event": {"kind": kind, "at_s": at_s}, **what})])
 
     def decide(self) -> None:
         """Record an event for each deadline that has passed; the core then makes all decisions that are due.
@@ -475,7 +466,7 @@ class Ledger:
         if self.due_s <= now_s:
             passed = [name for name, due_s in self._deadlines().items() if due_s <= now_s]
             self.record([Overdue(now_s, name) for name in passed])
-        while self.trouble or self.core.next_s <= self.now_s:
+        while self.store.trouble or self.core.next_s <= self.now_s:
             self.record([Tick(self.now_s)])  # also after a failed write, to see whether writes succeed again
 
     def _apply(self, body: Mapping[str, Any]) -> None:
@@ -622,8 +613,7 @@ class Ledger:
         self._let_in(self.quotas.end(name), at_s)
 
     def _note(self, at_s: float, kind: Kind, job: str, text: str) -> None:
-        assert self.core.log is not None
-        self.core.log.note(at_s, kind, (job,), text)
+        self.log.note(at_s, kind, (job,), text)
 
     # ------------------------------------------------------------------ holds
 
@@ -637,24 +627,19 @@ class Ledger:
 
     def keep(self, *numbers: int) -> None:
         """Store the held runs with these numbers. Raises StoreError."""
-        if self._store.kept:
-            self._store.hold({number: plain(replace(self.holds[number], busy=False)) for number in numbers})
+        if self.store.kept:
+            self.store.hold({number: plain(replace(self.holds[number], busy=False)) for number in numbers})
         fault_point("kept")
 
     def remove_hold(self, number: int) -> None:
         """Remove a held run from the store. Raises StoreError."""
-        if self._store.kept:
-            self._store.remove_hold(number)
+        if self.store.kept:
+            self.store.remove_hold(number)
         fault_point("hold removed")
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the service's state."""
-        return self._store.folder
 
     def logs(self, said: Said) -> Path:
         """Return the path of the folder for the output of a job's ranks."""
-        return self.folder / "logs" / str(said.number)
+        return self.store.folder / "logs" / str(said.number)
 
 
 def _node(event: ServerGone | ServerBack | SwitchGone | SwitchBack) -> str:

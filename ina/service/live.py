@@ -251,30 +251,15 @@ class LiveJobs:
         KeyboardInterrupt, is raised again after all jobs have been ended and their results recorded. Raises
         the errors of `run`.
         """
-        over = threading.Event()
-        failed: list[BaseException] = []
-
-        def serve() -> None:
+        with ThreadPoolExecutor(1, thread_name_prefix="service") as pool:
             try:
-                asyncio.run(self.run(jobs, on_entry=on_entry))
-            except BaseException as error:
-                failed.append(error)
-            finally:
-                over.set()
-
-        thread = threading.Thread(target=serve, name="service")
-        try:
-            thread.start()
-            while not over.wait(TICK_S):
-                on_tick()
-        except BaseException:
-            self.end()
-            raise
-        finally:
-            if thread.ident is not None:
-                over.wait()
-        if failed:
-            raise failed[0]
+                serving = pool.submit(lambda: asyncio.run(self.run(jobs, on_entry=on_entry)))
+                while wait([serving], TICK_S).not_done:
+                    on_tick()
+            except BaseException:
+                self.end()
+                raise
+        serving.result()
 
     async def run(
         self, jobs: Sequence[Submitted], *, on_entry: Callable[[LogEntry], None] = lambda entry: None
@@ -314,7 +299,7 @@ class LiveJobs:
                 coming.clear()
                 for name in [*core.jobs]:
                     await loop.end(name, "interrupted")
-            now_s = loop.now_s
+            now_s = loop.ledger.now_s
             arrived = []
             while coming and coming[0].at_s <= now_s:
                 arrived.append(structs.replace(coming.popleft(), at_s=now_s))
@@ -336,8 +321,7 @@ class LiveJobs:
             raise Stuck(f"no job runs, and {', '.join(self.core.jobs)} would wait forever")
 
     def _tell(self, on_entry: Callable[[LogEntry], None]) -> None:
-        assert self.core.log is not None
-        entries = self.core.log.entries
+        entries = self._ledger.log.entries
         for entry in entries[self._told :]:
             on_entry(entry)
         self._told = len(entries)

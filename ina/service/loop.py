@@ -19,16 +19,15 @@ from ina.errors import Conflict, StoreError
 from ina.faults import fault_point
 from ina.launch.executor import Executor
 from ina.service.effects import Effects
-from ina.service.fallback_jobs import FallbackJobs
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures
 from ina.service.network import CHECK_S, Network
 from ina.service.runs import PROGRESS_S, Runs
-from ina.service.switches import Switches
+from ina.service.switches import FallbackJobs, Switches
 from ina.service.threads import Threads
 
 if TYPE_CHECKING:
-    from ina.fallback.servers import FallbackServers
+    from ina.fallback.remote import FallbackServers
     from ina.service.policies import Policies
 
 LEAST_S = 0.005
@@ -72,7 +71,7 @@ class ServiceLoop:
             blocking: Threads for blocking calls.
             progress_s: Minimum interval, in s, between two reports of a job's progress to the core.
         """
-        self._ledger = ledger
+        self.ledger = ledger
         self._blocking = blocking
         self._executor = executor
         self._network = switches
@@ -83,7 +82,7 @@ class ServiceLoop:
             ledger, testbed, switches, executor, self._fallback_jobs, blocking, self._runs, self._switches
         )
         self._measures = Measures(ledger, switches, executor, blocking)
-        self._ready = "starting"
+        self.ready = "starting"
         self._news = asyncio.Condition()
 
     async def run(self) -> None:
@@ -94,11 +93,11 @@ class ServiceLoop:
         """
         gc.freeze()  # otherwise each full collection scans all modules, and an admission waits
         self._recover()
-        if self._ledger.restored:
+        if self.ledger.restored:
             await self._settle()
         try:
             await self._switches.check()
-            self._ready = ""
+            self.ready = ""
             while True:
                 began_s = asyncio.get_running_loop().time()
                 try:
@@ -111,7 +110,7 @@ class ServiceLoop:
                 await asyncio.sleep(min(REST * took_s, LONGEST_REST_S))
                 await self._pause()
         finally:
-            self._ready = "ending"
+            self.ready = "ending"
             self._effects.close()
             self._blocking.close()
 
@@ -120,22 +119,19 @@ class ServiceLoop:
 
         Raises StoreError or OSError if a write fails.
         """
-        self._ledger.keep_time()
+        self.ledger.keep_time()
         self._runs.see_servers()
-        if self._ledger.due_s <= self._ledger.now_s:  # a job that has ended in time has not missed it
+        if self.ledger.due_s <= self.ledger.now_s:  # a job that has ended in time has not missed it
             self._runs.look_soon()
         self._runs.look()
         self._look()
-        self._ledger.decide()
+        self.ledger.decide()
         self._forget()
-        self._ledger.freeze()
+        self.ledger.freeze()
         self._effects.carry_out()
-        if self._ledger.now_s >= self._switches.next_s:
-            self._effects.spawn(self._switches.check())
-        if self._ledger.now_s >= self._fallback_jobs.next_s:
-            self._effects.spawn(self._fallback_jobs.look())
-        if self._ledger.now_s >= self._measures.next_s:
-            self._effects.spawn(self._measures.measure())
+        for part in (self._switches, self._fallback_jobs, self._measures):
+            if self.ledger.now_s >= part.next_s:
+                self._effects.spawn(part.check())
 
     def _look(self) -> None:
         """Check for events from other sources. Subclasses override this method; here it does nothing."""
@@ -147,10 +143,10 @@ class ServiceLoop:
     def next_s(self) -> float:
         """Time, in s on the service's clock, until which the loop may wait for an event."""
         parts = (self._runs, self._switches, self._fallback_jobs, self._effects, self._measures)
-        return min(self._ledger.core.next_s, self._ledger.due_s, *(each.next_s for each in parts))
+        return min(self.ledger.core.next_s, self.ledger.due_s, *(each.next_s for each in parts))
 
     def _recover(self) -> None:
-        ledger, executor = self._ledger, self._executor
+        ledger, executor = self.ledger, self._executor
         ledger.recover()
         if strays := ledger.stray_logs():  # the daemon died before it had removed them
             self._effects.spawn(self._remove_logs(strays))
@@ -167,7 +163,7 @@ class ServiceLoop:
         End the runs that the state does not contain. Record as failed the jobs that may have been completed
         after the restored state was saved.
         """
-        ledger, executor = self._ledger, self._executor
+        ledger, executor = self.ledger, self._executor
         strangers = [number for number in executor.known() if number not in ledger.holds]
         for number in strangers:
             _log.warning("run %d, which is not in the restored state, is being ended", number)
@@ -183,7 +179,7 @@ class ServiceLoop:
         for name in ledger.core.jobs.keys() - held:
             written = ledger.logs(ledger.submitted[name]).glob("*")
             latest = max((each.stat().st_mtime for each in written), default=-math.inf)
-            if ledger.at_s(latest) > ledger.recovered_s + 1.0:
+            if ledger.clock.at_s(latest) > ledger.recovered_s + 1.0:
                 unknown[name] = "the job has run since"
         why = "and may have been completed: 'ina retry' runs it again, from its last checkpoint"
         now_s = ledger.now_s
@@ -204,7 +200,7 @@ class ServiceLoop:
         await self._blocking.runs(remove)
 
     async def _pause(self) -> None:
-        ledger = self._ledger
+        ledger = self.ledger
         wait_s = min(CHECK_S, self.next_s - ledger.now_s)
         # Not wait_for: until Python 3.12 that may swallow a cancellation that comes together with the event.
         with contextlib.suppress(TimeoutError):
@@ -224,29 +220,19 @@ class ServiceLoop:
 
     def try_again(self) -> None:
         """Retry all failed effects at once."""
-        for number in [*self._ledger.holds]:
+        for number in [*self.ledger.holds]:
             self._effects.again(number)
-        self._ledger.stirred = True
-        self._ledger.woken.set()
+        self.ledger.stirred = True
+        self.ledger.woken.set()
 
     def look_soon(self) -> None:
         """Check the runs in the loop's next iteration, and begin that at once. Call this if a run changed."""
         self._runs.look_soon()
-        self._ledger.woken.set()
-
-    @property
-    def now_s(self) -> float:
-        """Seconds since the service was first started."""
-        return self._ledger.now_s
-
-    @property
-    def ready(self) -> str:
-        """Why the service is not ready; "": it is ready."""
-        return self._ready
+        self.ledger.woken.set()
 
     async def add_jobs(self, jobs: Sequence[Submitted]) -> None:
         """Submit jobs to the core, and store their submission. Raises StoreError."""
-        self._ledger.record(jobs)
+        self.ledger.record(jobs)
         await self._tell()
 
     async def end(self, name: str, why: str) -> None:
@@ -254,7 +240,7 @@ class ServiceLoop:
 
         `why` is the reason that users see.
         """
-        self._ledger.record([Cancelled(self.now_s, name, why)])
+        self.ledger.record([Cancelled(self.ledger.now_s, name, why)])
         await self._tell()
 
     async def reload(self, policies: Policies) -> None:
@@ -262,9 +248,9 @@ class ServiceLoop:
 
         Raises Conflict if the core cannot change from the current policies to these.
         """
-        if policies != self._ledger.policies:
+        if policies != self.ledger.policies:
             try:
-                self._ledger.change(policies)
+                self.ledger.change(policies)
             except (BadSpec, BadDecision) as error:
                 raise Conflict(f"cannot change to these policies: {error}") from error
         await self._tell()

@@ -74,7 +74,7 @@ class Measures:
         """
         return self._shares.get((run, job))
 
-    async def measure(self) -> None:
+    async def check(self) -> None:
         """Read the counters of up to `AT_ONCE` running jobs, and report changed values to the core."""
         ledger = self._ledger
         self._busy = True

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from ina.service.records import ArchivedJob
+
 
 class StateInMemory:
     """A state that is only in this process's memory, with the methods of `ina.service.store.Store`."""
@@ -32,19 +34,19 @@ class StateInMemory:
         """Store `value` under `name`, in place of an earlier value."""
         self._facts[name] = value
 
-    def append(self, events: Sequence[tuple[float, Mapping[str, Any]]], *, synced: bool = True) -> list[int]:
-        """Count events, without storing them; return their numbers."""
-        first, self.last = self.last + 1, self.last + len(events)
-        return list(range(first, self.last + 1))
+    def append(
+        self,
+        events: Sequence[tuple[float, Mapping[str, Any]]],
+        *,
+        synced: bool = True,
+        archived: Sequence[ArchivedJob] = (),
+    ) -> int:
+        """Count events, without storing them or archived jobs; return the number of the last event."""
+        self.last += len(events)
+        return self.last
 
     def sync(self) -> None:
         """Do nothing: the state never survives a power failure."""
-
-    def archive(
-        self, at_s: float, event: Mapping[str, Any], jobs: Sequence[tuple[int, str, Mapping[str, Any]]]
-    ) -> int:
-        """Count the event that jobs were archived, without storing their records; return its number."""
-        return self.append([(at_s, event)])[0]
 
     def archived(self, name: str, number: int | None = None) -> list[dict[str, Any]]:
         """Return an empty list: there is no archive."""

@@ -14,11 +14,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
-from controller import Fleet, SwitchSession
+from controller import Fleet, ReconcileReport, SwitchSession
 from controller.core import Place
 from controller.errors import ControllerError, NoSuchJob, OtherOwner, SwitchError, switch_in_errors
 from controller.p4runtime_shim.ports import SwitchReport, SwitchWatch
-from controller.switches.fleet import ReconcileReport
 from controller.switches.layout import Deployment, TreeAdmission, deployment_of, members_by_switch
 from controller.switches.leases import Owner
 from controller.switches.model import Admission, Registration, SwitchInfo
@@ -26,9 +25,9 @@ from controller.switches.reconcile import per_switch, reconcile
 from controller.switches.target import Revision, TableEntry
 from controller.vocabulary import Job, Region, Topology
 from ina.faults import fault_point
-from ina.service.holds import ON_NO_SWITCH
-from ina.service.records import Audit, Discrepancy
-from ina.service.wiring import Wiring
+from ina.service.records import Wiring
+from ina.service.steps import ON_NO_SWITCH
+from ina.service.views import AuditView, DifferenceView
 from ina.switches.admission import shared_window
 
 if TYPE_CHECKING:
@@ -336,7 +335,9 @@ class Network:
                     found[link.a, link.b] = found.get((link.a, link.b)) or why
         return found
 
-    def audit(self, admissions: Mapping[str, TreeAdmission], leaving: Collection[int], now_s: float) -> Audit:
+    def audit(
+        self, admissions: Mapping[str, TreeAdmission], leaving: Collection[int], now_s: float
+    ) -> AuditView:
         """Compare the desired admissions, by job name, with the entries of the switches; write nothing.
 
         `leaving` has the numbers of jobs that are being removed. If a switch still has such a job, this does
@@ -350,12 +351,16 @@ class Network:
                 left_out[name] = str(error)
         names = {admission.job: name for name, admission in admissions.items()}
         decision = reconcile(per_switch(admissions.values()), observed)
-        found = [
-            Discrepancy(action.switch, f"{action.verb} job {names.get(action.job, action.job)}: {action.why}")
+        found: list[DifferenceView] = [
+            {
+                "where": action.switch,
+                "what": f"{action.verb} job {names.get(action.job, action.job)}: {action.why}",
+            }
             for action in decision.actions
             if action.job not in leaving
         ]
-        return Audit(now_s, tuple(found), left_out)
+        clean = not found and not left_out
+        return {"at_s": now_s, "clean": clean, "found": found, "left_out": left_out}
 
     def counters(
         self, jobs: Mapping[Key, TreeAdmission], outcomes: Collection[str]

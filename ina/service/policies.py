@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from controller.core import Core, Log, Rules
-from controller.errors import BadSpec
 from controller.policies.memory.regions import READINGS
 from controller.policies.scheduling.policy import SCHEDULER, Setup
 from controller.policies.settings import JOINT, SIMPLE, AllocationSettings, default_for
-from controller.vocabulary import Cluster, Topology, documents
+from controller.vocabulary import BadSpec, Cluster, Topology, documents
 
 if TYPE_CHECKING:
     from controller.core.changes import Changes

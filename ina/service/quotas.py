@@ -23,9 +23,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from controller.errors import BadSpec
-from controller.vocabulary.errors import plural
+from controller.vocabulary.errors import BadSpec, plural
 from ina.errors import TooMany
+from ina.service.views import QuotaView
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +45,12 @@ class Quota:
     per_minute: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.tenant:
-            raise BadSpec("tenant = '': want a name")
-        if self.gpus is not None and self.gpus < 0:
-            raise BadSpec(f"tenant {self.tenant!r}: gpus = {self.gpus}: want 0 or more", where=("gpus",))
-        if self.reserved < 0 or (self.gpus is not None and self.reserved > self.gpus):
-            most = "" if self.gpus is None else f", and at most its gpus, {self.gpus}"
+        if self.gpus is not None and self.reserved > self.gpus:
             raise BadSpec(
-                f"tenant {self.tenant!r}: reserved = {self.reserved}: want 0 or more{most}",
+                f"tenant {self.tenant!r}: reserved = {self.reserved}: want 0 or more, and at most its gpus,"
+                f" {self.gpus}",
                 where=("reserved",),
             )
-        if self.per_minute is not None and self.per_minute < 1:
-            raise BadSpec(
-                f"tenant {self.tenant!r}: per_minute = {self.per_minute}: want 1 or more",
-                where=("per_minute",),
-            )
-
-
-class QuotaState(NamedTuple):
-    """A tenant's quota, the number of GPUs that its jobs use, and the ids of jobs that wait for the quota."""
-
-    quota: Quota
-    used: int
-    waiting: tuple[str, ...]
 
 
 class _Wish(NamedTuple):
@@ -160,15 +143,18 @@ class Quotas:
             or f"tenant {wish.tenant}: jobs that were submitted earlier wait for GPUs, too"
         )
 
-    def states(self) -> list[QuotaState]:
+    def states(self) -> list[QuotaView]:
         """Return the quota and the usage of each tenant that has a quota, by the tenants' names in order."""
         return [
-            QuotaState(
-                quota,
-                self._used[quota.tenant],
-                tuple(each.job for each in self._outside.values() if each.tenant == quota.tenant),
-            )
-            for _, quota in sorted(self.quotas.items())
+            {
+                "tenant": tenant,
+                "gpus": quota.gpus,
+                "reserved": quota.reserved,
+                "per_minute": quota.per_minute,
+                "used": self._used[tenant],
+                "waiting": [each.job for each in self._outside.values() if each.tenant == tenant],
+            }
+            for tenant, quota in sorted(self.quotas.items())
         ]
 
     def _admitted(self) -> list[str]:

@@ -1,13 +1,13 @@
-"""Plain data about jobs (their submission and their current state) and about audits."""
+"""Plain data about the service's jobs, audits and cluster, and how long ended jobs are kept. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
 
 from controller.core import Place
-from controller.vocabulary import Job
+from controller.vocabulary import BadSpec, Job, Topology
 
 State = Literal[
     "queued", "starting", "running", "stopping", "completed", "failed", "cancelled", "missed", "refused"
@@ -15,6 +15,8 @@ State = Literal[
 LEASE_S = 20.0
 """Lease of an external job, in s: time after which the service ends the job if its holder sends no request,
 or does not end the workers when asked to."""
+ArchivedJob = tuple[int, str, Mapping[str, Any]]
+"""Number, name and record of an archived job."""
 OVER: frozenset[State] = frozenset({"completed", "failed", "cancelled", "missed", "refused"})
 
 
@@ -103,29 +105,85 @@ class JobRecord:
         return self.state in OVER
 
 
-@dataclass(frozen=True, slots=True)
-class Discrepancy:
-    """A difference between the actual and the desired state of a switch or server.
+@dataclass(frozen=True, slots=True, eq=False)
+class Wiring:
+    """The cluster at one time, without its jobs. The switches' forwarding entries follow from it.
+
+    Two objects are equal only if they are the same object.
 
     Attributes:
-        where: Name of the switch or server.
-        what: The expected and the actual state.
+        whole: The whole cluster: switches, servers and links.
+        up: The part of the cluster that works.
+        left: By name of each switch that has left the cluster, the switch's address. The switch may still
+            have jobs that must be removed.
+        macs: Former MAC addresses of servers. Switches must not have forwarding entries for these.
     """
 
-    where: str
-    what: str
+    whole: Topology
+    up: Topology
+    left: Mapping[str, str] = field(default_factory=dict)
+    macs: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, cluster: Topology) -> Self:
+        """Return the wiring of a cluster in which all parts work, and which no switch has left."""
+        return cls(cluster, cluster)
+
+    def changed(self, whole: Topology, up: Topology) -> Self:
+        """Return the wiring after this cluster is replaced by `whole`.
+
+        `up` is the working part of `whole`.
+        """
+        left = {**self.left, **{each.name: each.p4runtime for each in self.whole.switches}}
+        macs = self.macs | {self.whole.mac(name) for name in self.whole.server}
+        return replace(
+            self,
+            whole=whole,
+            up=up,
+            left={name: address for name, address in left.items() if name not in whole.switch},
+            macs=macs - {whole.mac(name) for name in whole.server},
+        )
+
+
+DAY_S = 86_400.0
+BATCH = 0.1
+"""Fraction of `Retention.jobs` by which the number of ended jobs may exceed this maximum before the excess is
+archived, so that jobs are archived in batches."""
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
-    """The result of a comparison of the desired and the actual state. `found` has the differences."""
+class Retention:
+    """Limits on the number and the age of ended jobs that are not archived. Raises BadSpec.
 
-    at_s: float
-    found: tuple[Discrepancy, ...] = ()
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """By switch that could not be read, the reason."""
+    Attributes:
+        jobs: Maximum number of ended jobs to keep.
+        age_s: Maximum time, in s, to keep an ended job.
+    """
 
-    @property
-    def clean(self) -> bool:
-        """True if all switches could be read and no difference was found."""
-        return not self.found and not self.left_out
+    jobs: int = 10_000
+    age_s: float = 30 * DAY_S
+
+    def __post_init__(self) -> None:
+        if self.jobs < 0 or not self.age_s > 0:
+            raise BadSpec(
+                f"retention of {self.jobs} jobs for {self.age_s:g} s: want 0 or more jobs, and more than 0 s"
+            )
+
+    def due(self, over: int, oldest_s: float, now_s: float) -> bool:
+        """Return whether jobs must be archived now.
+
+        `over` is the number of ended jobs, and `oldest_s` the time at which the first of them ended.
+        """
+        return over > self.jobs + max(1, int(BATCH * self.jobs)) or now_s - oldest_s > self.age_s
+
+    def expired(self, ended: Sequence[tuple[str, float]], now_s: float) -> list[str]:
+        """Return the names of the jobs to archive. `ended` has the name and the end time of each ended job.
+
+        >>> Retention(2, 100.0).expired([("a", 0.0), ("b", 150.0), ("c", 160.0), ("d", 90.0)], 170.0)
+        ['a', 'd']
+        """
+        oldest = sorted(ended, key=lambda each: each[1])
+        most = max(0, len(oldest) - self.jobs)
+        return [
+            name for number, (name, at_s) in enumerate(oldest) if number < most or now_s - at_s > self.age_s
+        ]

@@ -10,11 +10,11 @@ from controller.vocabulary.errors import plural
 from ina.errors import Unknown
 from ina.launch.executor import Executor
 from ina.service.effects import Effects
-from ina.service.holds import HeldRun
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures, holders, percent
 from ina.service.network import Network
 from ina.service.records import JobRecord, Said, State
+from ina.service.steps import HeldRun
 from ina.service.views import (
     ClusterView,
     ExplanationView,
@@ -81,8 +81,7 @@ class Reports:
 
     def _waits(self) -> dict[str, str]:
         """Return the latest reason why each job has waited, by job. Each line of the log is read once."""
-        log = self._ledger.core.log
-        assert log is not None
+        log = self._ledger.log
         if self._waits_to < log.last:
             for _, entry in log.after(self._waits_to):
                 if entry.event in ("waits", "interrupted", "stopped", "retried"):
@@ -207,7 +206,7 @@ class Reports:
         topology = ledger.topology
         return {
             "now_s": ledger.now_s,
-            "began_at": ledger.began_at,
+            "began_at": ledger.clock.began_at,
             "operates": operates,
             "name": topology.name,
             "root": topology.root,
@@ -277,6 +276,4 @@ class Reports:
 
     def decisions(self, after: int = 0) -> Sequence[LogLine]:
         """Return the lines of the log of decisions with numbers above `after`."""
-        log = self._ledger.core.log
-        assert log is not None
-        return [LogLine(number, entry) for number, entry in log.after(after)]
+        return [LogLine(number, entry) for number, entry in self._ledger.log.after(after)]

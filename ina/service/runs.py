@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from controller.core import Ended, Event, Interrupted, Progressed, ServerBack, ServerGone
 from ina.launch.executor import Executor
-from ina.service.fallback_jobs import FallbackJobs
-from ina.service.holds import HeldRun
 from ina.service.ledger import Ledger
-from ina.service.switches import Switches
+from ina.service.steps import HeldRun
+from ina.service.switches import FallbackJobs, Switches
 
 LOOK_S = 0.25
 """Minimum interval, in s, between two checks of all runs."""
@@ -121,7 +120,7 @@ class Runs:
                 continue
             if not failure:
                 at = status.ended_at.get(name)
-                done_s = None if at is None else ledger.at_s(at)
+                done_s = None if at is None else ledger.clock.at_s(at)
                 events.append(Ended(now_s, name, done_s=done_s))
             elif status.final:
                 events.append(Ended(now_s, name, failure, final=True))

@@ -22,8 +22,7 @@ from bmv2_topos.testbeds.netns.commands import EMBEDDED
 from controller.vocabulary import Job
 from hostlib.launch import command_line
 from ina.launch.job_run import JobEnd
-from ina.launch.metrics import metrics
-from ina.launch.spec import LaunchSpec
+from ina.launch.spec import LaunchSpec, metrics
 from ina.service.live import WorkerOptions, run_on
 from ina.switches.testbeds import live_runner
 

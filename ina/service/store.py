@@ -14,19 +14,26 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
+import logging
 import os
+import pickle
 import secrets
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, cast
 
+import controller
 from controller.switches.leases import is_running
 from ina.errors import StoreError
 from ina.launch import files
+from ina.service.records import ArchivedJob
 
 VERSION = 4
 """Version of the schema. Files of older versions are migrated (`_MIGRATIONS`); newer files are refused."""
@@ -169,8 +176,7 @@ class Store:
             )
         self.generation = max(opened, before) + 1
         self.set_fact("generation", str(self.generation))
-        with self._errors():
-            self._database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        self._execute("PRAGMA wal_checkpoint(PASSIVE)")
         self._witness(last)
 
     def _witness(self, seq: int) -> None:
@@ -228,36 +234,52 @@ class Store:
 
         If there is none, and `value` is given, store and return `value`. Raises StoreError.
         """
-        with self._errors():
-            found = self._database.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-            if found is None and value is not None:
-                self._database.execute("INSERT INTO meta VALUES (?, ?)", (name, value))
-                return value
+        found = self._execute("SELECT value FROM meta WHERE name = ?", name)
+        if found is None and value is not None:
+            self.set_fact(name, value)
+            return value
         return found[0] if found else None
 
     def set_fact(self, name: str, value: str) -> None:
         """Set the fact `name` to `value`. Raises StoreError."""
-        with self._errors():
-            self._database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+        self._execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, value)
 
     # ------------------------------------------------------------------ events
 
-    def append(self, events: Sequence[tuple[float, Mapping[str, Any]]], *, synced: bool = True) -> list[int]:
-        """Store events, all of them or none; return their numbers. Raises StoreError.
+    def append(
+        self,
+        events: Sequence[tuple[float, Mapping[str, Any]]],
+        *,
+        synced: bool = True,
+        archived: Sequence[ArchivedJob] = (),
+    ) -> int:
+        """Store events, and the jobs that they archive, all of them or none.
 
         Stored events always survive the end of this process. If `synced` is False, they survive a power
         failure only after the next `sync` or the next synced write.
+
+        Args:
+            events: At least one event, each with its time.
+            synced: Whether to wait until the events are on disk.
+            archived: The jobs that the events archive.
+
+        Returns:
+            The number of the last event.
+
+        Raises StoreError.
         """
-        numbers = []
         with self._transaction(synced=synced):
             for at_s, body in events:
                 done = self._database.execute(
                     "INSERT INTO events (at_s, body) VALUES (?, ?)", (at_s, json.dumps(body))
                 )
-                assert done.lastrowid is not None
-                numbers.append(done.lastrowid)
-        self._last = max(self._last, *numbers, 0)
-        return numbers
+            self._database.executemany(
+                "INSERT OR REPLACE INTO archive VALUES (?, ?, ?)",
+                [(number, name, json.dumps(record)) for number, name, record in archived],
+            )
+        assert done.lastrowid is not None
+        self._last = done.lastrowid
+        return self._last
 
     def sync(self) -> None:
         """Sync all writes to disk, so that they survive a power failure. Raises StoreError."""
@@ -290,23 +312,19 @@ class Store:
     @property
     def last(self) -> int:
         """The number of the last event; 0 if there is none. Raises StoreError."""
-        with self._errors():
-            (found,) = self._database.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
-        return int(found)
+        return int(self._execute("SELECT coalesce(max(seq), 0) FROM events")[0])
 
     @property
     def last_s(self) -> float:
         """The latest time of an event; 0 if there is none. Raises StoreError."""
-        with self._errors():
-            (found,) = self._database.execute("SELECT coalesce(max(at_s), 0) FROM events").fetchone()
-        return float(found)
+        return float(self._execute("SELECT coalesce(max(at_s), 0) FROM events")[0])
 
     # ------------------------------------------------------------------ snapshots
 
     def snapshot(self, program: str, body: bytes) -> None:
         """Store a snapshot of the state after the last event, and remove earlier snapshots.
 
-        `program` identifies the program's version (`snapshots.program`). Raises StoreError.
+        `program` identifies the program's version (`program`). Raises StoreError.
         """
         with self._transaction():
             self._database.execute("DELETE FROM snapshots")
@@ -320,38 +338,10 @@ class Store:
         It is returned as the number of the last event before the snapshot, and the snapshot's body. Raises
         StoreError.
         """
-        with self._errors():
-            found = self._database.execute(
-                "SELECT seq, body FROM snapshots WHERE program = ? ORDER BY seq DESC", (program,)
-            ).fetchone()
+        found = self._execute("SELECT seq, body FROM snapshots WHERE program = ? ORDER BY seq DESC", program)
         return None if found is None else (int(found[0]), bytes(found[1]))
 
     # ------------------------------------------------------------------ forgotten jobs
-
-    def archive(
-        self, at_s: float, event: Mapping[str, Any], jobs: Sequence[tuple[int, str, Mapping[str, Any]]]
-    ) -> int:
-        """Store the event that jobs were archived, and the jobs' records. Raises StoreError.
-
-        Args:
-            at_s: Time of the event.
-            event: The event.
-            jobs: Number, name and record of each job.
-
-        Returns:
-            The number of the event.
-        """
-        with self._transaction():
-            done = self._database.execute(
-                "INSERT INTO events (at_s, body) VALUES (?, ?)", (at_s, json.dumps(event))
-            )
-            self._database.executemany(
-                "INSERT OR REPLACE INTO archive VALUES (?, ?, ?)",
-                [(number, name, json.dumps(record)) for number, name, record in jobs],
-            )
-        assert done.lastrowid is not None
-        self._last = max(self._last, done.lastrowid)
-        return done.lastrowid
 
     def archived(self, name: str, number: int | None = None) -> list[dict[str, Any]]:
         """Return the records of the archived jobs with this name or number, the latest job first.
@@ -378,8 +368,7 @@ class Store:
 
     def remove_hold(self, run: int) -> None:
         """Remove the hold of a run. Raises StoreError."""
-        with self._errors():
-            self._database.execute("DELETE FROM holds WHERE run = ?", (run,))
+        self._execute("DELETE FROM holds WHERE run = ?", run)
         self._witness(self._last)
 
     def holds(self) -> dict[int, dict[str, Any]]:
@@ -396,8 +385,18 @@ class Store:
     def _transaction(self, *, synced: bool = True) -> Iterator[None]:
         self.trouble, before = "", self.trouble
         try:
-            with self._committed(synced):
-                yield
+            with self._errors():
+                if not synced:
+                    self._database.execute("PRAGMA synchronous = NORMAL")
+                try:
+                    self._database.execute("BEGIN IMMEDIATE")
+                    yield
+                    self._database.execute("COMMIT")
+                finally:
+                    if self._database.in_transaction:
+                        self._database.execute("ROLLBACK")
+                    if not synced:
+                        self._database.execute("PRAGMA synchronous = FULL")
         except StoreError as error:
             self.trouble = str(error)
             raise
@@ -405,22 +404,10 @@ class Store:
             self.trouble = before
             raise
 
-    @contextlib.contextmanager
-    def _committed(self, synced: bool) -> Iterator[None]:
+    def _execute(self, statement: str, *values: object) -> Any:
+        """Execute a statement of SQL; return the first row of its result, None without one."""
         with self._errors():
-            if not synced:
-                self._database.execute("PRAGMA synchronous = NORMAL")
-            try:
-                self._database.execute("BEGIN IMMEDIATE")
-                yield
-                self._database.execute("COMMIT")
-            except BaseException:
-                if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
-                raise
-            finally:
-                if not synced:
-                    self._database.execute("PRAGMA synchronous = FULL")
+            return self._database.execute(statement, values).fetchone()
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -488,3 +475,36 @@ def locked(folder: Path, *, on_wait: Any = lambda holder: None, poll_s: float = 
         handle.write(f"process {os.getpid()}\n")
         handle.flush()
         yield
+
+
+_log = logging.getLogger(__name__)
+
+
+@cache
+def program() -> str:
+    """Return a hash that identifies this version of the program: of the code, and of Python's version."""
+    found = hashlib.sha256(sys.version.encode())
+    for folder in (Path(controller.__file__).parent, Path(__file__).parent):
+        for path in sorted(folder.rglob("*.py")):
+            found.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+def frozen(known: Mapping[str, Any]) -> bytes | None:
+    """Convert attributes of a ledger to bytes; return None if they cannot be pickled.
+
+    For example, an object of a policy that a user has written in a file may not be picklable.
+    """
+    try:
+        return pickle.dumps(dict(known), protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        _log.info("no snapshot: %s", error)
+        return None
+
+
+def thawed(body: bytes) -> dict[str, Any]:
+    """Convert bytes that `frozen` has returned back to attributes of a ledger.
+
+    The same version of this program must have made the bytes (`program`).
+    """
+    return cast("dict[str, Any]", pickle.loads(body))

@@ -1,20 +1,28 @@
-"""Checks periodically whether switches answer and have the desired state, and whether links work."""
+"""Checks periodically whether switches, links and fallback servers work, and have the desired state."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from controller.core import LinkBack, LinkGone, Place, SwitchBack, SwitchGone
-from controller.errors import ControllerError
 from controller.switches.fleet import ReconcileReport
-from controller.vocabulary import Topology
+from controller.switches.layout import TreeAdmission
+from controller.vocabulary import ControllerError, Topology
+from ina.errors import RunError
+from ina.faults import fault_point
 from ina.service.ledger import Ledger
 from ina.service.network import Network
-from ina.service.records import Audit
+from ina.service.records import Wiring
+from ina.service.steps import HeldRun
 from ina.service.threads import Threads
-from ina.service.wiring import Wiring
+from ina.service.views import AuditView
+
+if TYPE_CHECKING:
+    from ina.fallback.remote import FallbackServers
+
 
 WHOLE_S = 10.0
 """Interval, in s, at which all table entries are compared, even if no switch reports a change."""
@@ -24,8 +32,8 @@ GONE_S = 3.0
 """A switch that has not answered for this time, in s, or a link that has been down for this time, counts as
 lost. The jobs that use it get other trees. Workers wait longer for packets than this time."""
 ILL_S = 20.0
-"""Time, in s, after an outage of a switch or link. If a job that uses the switch or link fails within this
-time, the outage counts as the cause. Workers wait for packets for a shorter time."""
+"""Time, in s, after an outage of a switch or link, or the end of a fallback server. If a job that uses it
+fails within this time, the outage counts as the cause. Workers wait for packets for a shorter time."""
 HUNG_S = 4.0
 """If a check of the switches takes at least this time, in s, some switch has hung. Workers wait longer for
 packets than this time. A check on a busy machine takes much less."""
@@ -159,7 +167,7 @@ class Switches:
             if ends not in ledger.cut and now_s - since_s >= GONE_S:
                 ledger.record([LinkGone(now_s, *ends, why)])
 
-    async def audit(self) -> Audit:
+    async def audit(self) -> AuditView:
         """Compare the desired with the actual state of the switches; return differences. Change nothing."""
         return await self._blocking.switches(self._audit)
 
@@ -182,9 +190,96 @@ class Switches:
         told = {name: each for name, each in told.items() if name not in report.left_out}
         return report, self._network.links(wiring, told)
 
-    def _audit(self) -> Audit:
+    def _audit(self) -> AuditView:
         holds = list(self._ledger.holds.values())
         wanted = {name: each for hold in holds for name, each in hold.of_switches().items()}
         known = {each.job for hold in holds for each in hold.admissions.values()}
         leaving = known - {each.job for each in wanted.values()}
         return self._network.audit(wanted, leaving, self._ledger.now_s)
+
+
+FALLBACK_S = 1.0
+"""Interval, in s, at which fallback servers are checked. It is shorter than the time for which workers wait
+for packets."""
+
+
+class FallbackJobs:
+    """Sends fallback servers their jobs. All calls must be made in the thread of the service's loop."""
+
+    def __init__(self, ledger: Ledger, fallbacks: FallbackServers | None, blocking: Threads) -> None:
+        self._ledger = ledger
+        self._fallbacks = fallbacks
+        self._blocking = blocking
+        self._busy = False
+        self._next_s = 0.0
+        self._told: set[str] = set()
+        """Fallback servers to which this daemon has sent jobs. Other fallback servers may still have jobs
+        that an earlier daemon has sent."""
+        self._ended_s: dict[str, float] = {}
+        """By fallback server that has ended, the time of its last end, in s on the service's clock."""
+
+    def ill(self, place: Place) -> str:
+        """Return a clause for users if a job's fallback server has ended in the last `ILL_S`; else ""."""
+        ended_s = self._ended_s.get(place.fallback or "", -math.inf)
+        gone = self._ledger.now_s - ended_s <= ILL_S
+        return f"its fallback server at {place.fallback} had ended" if gone else ""
+
+    @property
+    def next_s(self) -> float:
+        """Time of the next check of fallback servers; infinite during a check, and if no check is needed."""
+        if self._busy or self._fallbacks is None or not self._ledger.holds:
+            return math.inf
+        return self._next_s
+
+    async def serve(self, hold: HeldRun) -> None:
+        """Send each fallback server of a run's jobs the list of all jobs that are placed on that server.
+
+        The list has only jobs of held runs. Raises RunError if a server does not work.
+        """
+        await self._serve({place.fallback for place in hold.places.values() if place.fallback})
+
+    async def check(self) -> None:
+        """Restart the fallback servers that have ended, and send them their jobs again.
+
+        These jobs continue: their workers resend the packets that a server had not summed.
+        """
+        fallbacks = self._fallbacks
+        assert fallbacks is not None
+        self._busy = True
+        try:
+            used = {
+                place.fallback
+                for hold in self._ledger.holds.values()
+                if hold.stage == "running"
+                for place in hold.places.values()
+                if place.fallback
+            }
+            cluster = self._ledger.topology
+            ended = await self._blocking.fallbacks(
+                lambda: [server for server in sorted(used) if not fallbacks.lives(server, cluster)]
+            )
+            if ended:
+                _log.warning("fallback servers at %s have ended, and are being restarted", ", ".join(ended))
+                self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)
+            await self._serve({*ended, *(used - self._told)})
+            self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)
+        except (RunError, OSError) as error:
+            _log.warning("%s; trying again in %g s", error, FALLBACK_S)
+        finally:
+            self._busy = False
+            self._next_s = self._ledger.now_s + FALLBACK_S
+
+    async def _serve(self, servers: Collection[str]) -> None:
+        if (fallbacks := self._fallbacks) is None:
+            return
+        wanted: dict[str, list[TreeAdmission]] = {server: [] for server in servers}
+        for hold in self._ledger.holds.values():
+            admissions = hold.of_switches()
+            for name, place in hold.places.items():
+                if place.fallback in wanted and name in admissions:
+                    wanted[place.fallback].append(admissions[name])
+        if wanted:
+            cluster = self._ledger.topology
+            await self._blocking.fallbacks(lambda: fallbacks.serve(wanted, cluster))
+            fault_point("served")
+            self._told |= wanted.keys()

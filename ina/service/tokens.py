@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from ina.errors import Conflict, StoreError, Unknown
-from ina.launch.plain import plain, record_of
+from ina.launch.files import plain, record_of
 
 FILE = "tokens.json"
 _BYTES = 32

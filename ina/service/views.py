@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 from typing_extensions import TypedDict
 
-from controller.core import LogEntry
 from controller.core.reasons import Kind as Kind
+from controller.core.reasons import LogEntry
 from controller.vocabulary import Region
-from ina.service.quotas import QuotaState
-from ina.service.records import Audit, JobRecord
+from ina.service.records import JobRecord
 
 
 class LogLine(NamedTuple):
@@ -397,18 +396,6 @@ def slots_of(regions: Mapping[str, Region]) -> dict[str, SlotsView]:
     }
 
 
-def of_quota(state: QuotaState) -> QuotaView:
-    """Convert a quota and its usage to JSON."""
-    return {
-        "tenant": state.quota.tenant,
-        "gpus": state.quota.gpus,
-        "reserved": state.quota.reserved,
-        "per_minute": state.quota.per_minute,
-        "used": state.used,
-        "waiting": list(state.waiting),
-    }
-
-
 def of_admission(record: JobRecord, stop: str, lease_s: float, now_s: float) -> AdmissionView:
     """Convert the state of an external job to JSON, for the job's holder.
 
@@ -426,16 +413,6 @@ def of_admission(record: JobRecord, stop: str, lease_s: float, now_s: float) -> 
         "lease_s": lease_s,
         "stop": stop,
         "job": of_job(record, now_s),
-    }
-
-
-def of_audit(audit: Audit) -> AuditView:
-    """Convert an audit to JSON."""
-    return {
-        "at_s": audit.at_s,
-        "clean": audit.clean,
-        "found": [{"where": each.where, "what": each.what} for each in audit.found],
-        "left_out": dict(audit.left_out),
     }
 
 
@@ -460,13 +437,6 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-class Reloaded(NamedTuple):
-    """The result of a reload: the changes of the cluster, one sentence each, and the policies by kind."""
-
-    cluster: tuple[str, ...]
-    policies: Mapping[str, str]
-
-
-Reload = Callable[[], Awaitable[Reloaded]]
+Reload = Callable[[], Awaitable[ReloadView]]
 """Function that reads a service's cluster file and policies file again, and returns the result. It raises
 Conflict for a wrong file, and StoreError."""

@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
-from controller import ControllerError, Fleet, SwitchSession, connect
-from controller.errors import ProgramMismatch
+from controller import ControllerError, Fleet, ProgramMismatch, SwitchSession, connect
 from controller.switches import forwarding
 from controller.switches.model import SWITCH_MAC
 from controller.vocabulary import Topology

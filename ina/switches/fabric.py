@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING, Protocol
 
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
-from controller import ControllerError, Fleet, SwitchSession, connect
+from controller import ControllerError, Fleet, SwitchSession, TreeAdmission, connect
 from controller.errors import Unreachable
 from controller.p4runtime_shim.ports import ports_of
 from controller.switches import forwarding
-from controller.switches.layout import TreeAdmission
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo
-from controller.vocabulary import Link, Server, Topology
-from controller.vocabulary.topology import spread
+from controller.vocabulary.topology import Link, Server, Topology, spread
 from hostlib.launch.launcher import parse_address
 from ina.errors import BadRun, ProcessFailed
 from ina.launch import PRIVATE
-from ina.launch.addresses import HostAddresses, port_socket
-from ina.launch.hosts import Hosts, PortHosts, UdpHosts
+from ina.launch.hosts import HostAddresses, Hosts, PortHosts, UdpHosts, port_socket
 from ina.launch.job_run import ONE_PORT_EACH
 from ina.launch.spec import (
     DEFAULT_LANES,

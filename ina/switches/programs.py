@@ -6,10 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import softswitch
-from controller import ProgramBundle, SwitchSession, connect
-from controller.errors import ProgramMismatch
-from controller.switches.model import SwitchInfo
-from controller.switches.programs import source_of
+from controller import ProgramBundle, ProgramMismatch, SwitchInfo, SwitchSession, connect, source_of
 from ina.errors import BadRun
 from ina.launch.spec import DEFAULT_LANES, DEFAULT_PROGRAM, Attachment, FabricSpec
 from p4src.programs import is_file

@@ -21,8 +21,7 @@ from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet, ProgramBundle
 from controller.errors import Unreachable
-from controller.vocabulary import Topology
-from controller.vocabulary.topology import spread
+from controller.vocabulary.topology import Topology, spread
 from ina.fallback.testbed import TestbedFallback
 from ina.launch.spec import Captures, FabricSpec
 from ina.launch.testbed_hosts import TestbedHosts

@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.speed.__main__ import app
-from ina.cli.errors import USAGE, verdict
+from ina.cli.command import USAGE
+from ina.cli.errors import verdict
 
 SMALL = ("--radix", 4, "--jobs", 4, "-np", 4, "--iterations", 1, "--flows", 3)
 

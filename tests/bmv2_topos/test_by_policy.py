@@ -12,7 +12,8 @@ from bmv2_topos.harness.simulation import Simulation
 from bmv2_topos.testbeds.virtual import Report, TestbedError
 from controller.vocabulary import BadSpec, Job, Link, Server, Straggler, Topology, Tree, named
 from controller.vocabulary.catalog import leaf_spine
-from ina.cli.errors import USAGE, verdict
+from ina.cli.command import USAGE
+from ina.cli.errors import verdict
 from tests.bmv2_topos.test_sweeps import call
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

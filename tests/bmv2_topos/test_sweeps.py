@@ -20,8 +20,9 @@ from bmv2_topos.harness import BadExperiment, Study, Value, compare, load, read,
 from bmv2_topos.harness.errors import RunFailed
 from bmv2_topos.harness.simulation import OPTIONS, Simulation, read_sweep, study
 from controller.vocabulary import BadSpec, Job
+from ina.cli.command import USAGE, Failure
 from ina.cli.commands import for_typer
-from ina.cli.errors import USAGE, Failure, verdict
+from ina.cli.errors import verdict
 from ina.cli.sim import KEYS, sim
 from tests.interrupts import interrupted
 from tests.softswitch.script_program import have_compiler

@@ -12,8 +12,9 @@ import pytest
 from controller.errors import BadSpec
 from controller.vocabulary.topology import MAX_RATE_BPS
 from ina.cli import job_files, options
+from ina.cli.command import Failure
 from ina.cli.commands import app
-from ina.cli.errors import Failure, verdict
+from ina.cli.errors import verdict
 
 ROOT = Path(__file__).parents[2]
 PAGE = "".join(

@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 from bmv2_topos.harness.errors import HarnessError
 from bmv2_topos.harness.page import rows_of
 from controller.errors import BadSpec
+from ina.cli.command import FAILED, USAGE, Failure
 from ina.cli.commands import for_typer
-from ina.cli.errors import FAILED, USAGE, Failure
 from ina.cli.experiment import experiment
 
 OWN = """

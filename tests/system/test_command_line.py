@@ -17,8 +17,8 @@ from select import PIPE_BUF
 import pytest
 from typer.testing import CliRunner
 
+from ina.cli.command import parse_size, plural, rate, seconds
 from ina.cli.commands import app
-from ina.cli.plain import parse_size, plural, rate, seconds
 from tests.system.command import PATIENT, ROOT, good, here, ina, refused, report, worker
 
 

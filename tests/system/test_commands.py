@@ -14,8 +14,9 @@ import pytest
 import typer
 
 from controller import OtherProgram
+from ina.cli.command import FAILED, INTERNAL, USAGE
 from ina.cli.commands import app, found_at, unfold
-from ina.cli.errors import FAILED, INTERNAL, USAGE, verdict
+from ina.cli.errors import verdict
 from ina.errors import (
     AddressTaken,
     BadRun,

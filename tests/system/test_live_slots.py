@@ -93,7 +93,7 @@ class Bed:
 
     def submit(self, name: str) -> None:
         loop = self._live.loop
-        taking_in = loop.add_jobs([self._event(name, loop.now_s)])
+        taking_in = loop.add_jobs([self._event(name, loop.ledger.now_s)])
         asyncio.run_coroutine_threadsafe(taking_in, self._loop).result(PATIENCE_S)
 
     def end(self, name: str) -> None:

@@ -18,12 +18,12 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from controller.vocabulary import Job, parse_jobs
+from ina.cli.admit import admit
 from ina.cli.cluster_options import ranks_on
+from ina.cli.command import USAGE, Declared, Failure, Listing, Reply, Result
 from ina.cli.commands import app, for_typer, load
-from ina.cli.declared import Declared, call, check_output
-from ina.cli.errors import USAGE, Failure
-from ina.cli.plain import Listing, Reply, Result
-from ina.launch.job_file import Overrides
+from ina.cli.declared import call, check_output, flattened, read
+from ina.cli.run_options import MemoryOptions
 from tests.system.command import good, here, report
 
 # --------------------------------------------------------------------- groups of options
@@ -100,6 +100,12 @@ def test_a_reply_is_an_object_or_parts_and_then_a_failure(
     with pytest.raises(Failure, match="too wide"):
         call(frame, ["--width=6", *arguments])
     assert capsys.readouterr().out.endswith(printed)
+
+
+def test_admit_takes_an_encoding_of_numbers_and_no_other_word() -> None:
+    assert read(flattened(admit), ["-np", "2", "--numbers", "block16"])["numbers"] == "block16"
+    with pytest.raises(Failure, match="--numbers 'block17': want one of exponent, block16"):
+        read(flattened(admit), ["-np", "2", "--numbers", "block17"])
 
 
 def test_what_a_group_needs_is_asked_for() -> None:
@@ -308,7 +314,7 @@ def test_an_option_that_is_given_overrides_and_no_other(
     line = "" if said is None else f"{key} = {json.dumps(KEYS[key][said])}"
     (entry,) = parse_jobs(f"[[job]]\nworkers = 1\n{line}")
     option = None if given is None else KEYS[key][given]
-    found = Overrides(**{key: option}).of(entry)  # type: ignore[arg-type]
+    found = MemoryOptions(**{key: option}).of(entry)  # type: ignore[arg-type]
     default = getattr(Job(name="", workers=1), key)
     expected = default if said is None else KEYS[key][said]
     assert getattr(found, key) == (expected if given is None else option)

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostlib.launch.launcher import MAX_LINE, _passed_on
+from ina.cli.command import say
 from ina.cli.output import table
-from ina.cli.plain import say
 from ina.cli.screen import Screen, instead
 from tests.system.command import ROOT
 

@@ -18,7 +18,7 @@ import pytest
 from controller import Fleet, connect
 from controller.errors import Unreachable
 from controller.p4runtime_shim.client import P4RuntimeClient
-from ina.launch.addresses import server_address
+from ina.launch.agent import server_address
 from ina.launch.spec import Attachment, FabricSpec
 from ina.switches.fabric import open_fabric
 from tests.system.attached import Attached, open_switch

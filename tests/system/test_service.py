@@ -33,7 +33,7 @@ from ina.launch.executor import LocalRuns
 from ina.launch.files import process_of
 from ina.service.client import Client, Refused
 from ina.service.network import Network
-from ina.service.wiring import Wiring
+from ina.service.records import Wiring
 from ina.switches.testbeds import program_of
 from tests.system.clusters import NETNS
 from tests.system.command import PATIENCE_S, ROOT, begun, ina, runs, until

@@ -27,8 +27,8 @@ from bmv2_topos.soak.network import PacketLog
 from bmv2_topos.soak.run import run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS, Defector
 from controller import Mode
+from ina.cli.command import USAGE, Failure
 from ina.cli.commands import app
-from ina.cli.errors import USAGE, Failure
 from tests import effort
 from tests.interrupts import interrupted
 from tests.system.faults_mutants import PROGRAMS

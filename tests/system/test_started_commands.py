@@ -20,8 +20,8 @@ from hostlib.launch import command_line
 from hostlib.launch.hosting import admit_options
 from hostlib.settings import Settings
 from ina.cli.admit import admit
+from ina.cli.command import Failure
 from ina.cli.declared import flattened, read
-from ina.cli.errors import Failure
 from ina.cli.fallback import fallback
 from ina.cli.switch import switch as ina_switch
 from tests.system.command import TORCHRUN

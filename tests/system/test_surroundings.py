@@ -14,7 +14,8 @@ import google.protobuf
 import pytest
 
 from hostlib.launch import command_line
-from ina.cli.errors import FAILED, verdict
+from ina.cli.command import FAILED
+from ina.cli.errors import verdict
 from ina.errors import ProcessFailed
 from ina.launch.agents import Agents, LaunchedAgent
 from ina.launch.server_process import ServerProcess

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controller.switches.layout import Branch, Deployment, deployment_of, lay_out
 from controller.vocabulary import Job, Tree
 from controller.vocabulary.topology import spread
-from ina.cli.errors import Failure
+from ina.cli.command import Failure
 from ina.cli.options import parse_numbers
 from ina.cli.run_options import parse_tree
 from ina.errors import BadRun

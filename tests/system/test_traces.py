@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bmv2_topos.trace.captures import CaptureError
+from ina.cli.command import USAGE, Failure
 from ina.cli.declared import print_reply
-from ina.cli.errors import USAGE, Failure
 from ina.cli.trace import trace
 from tests.system.command import ROOT, good, here, ina, refused, report
 

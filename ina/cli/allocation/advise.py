@@ -23,9 +23,8 @@ from controller.simulator.pool import run_each
 from controller.vocabulary import Job, Topology
 from ina.cli import schedule_inputs as inputs
 from ina.cli.allocation import common
-from ina.cli.declared import Declared
+from ina.cli.command import Declared, Listing, Reply, Result, count, plural
 from ina.cli.output import Bars
-from ina.cli.plain import Listing, Reply, Result, count, plural
 
 
 def advise(

@@ -18,10 +18,8 @@ from controller.vocabulary.documents import hint
 from controller.vocabulary.files import check_job, write_jobs
 from controller.vocabulary.graphs import with_memory
 from ina.cli import job_files
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
+from ina.cli.command import USAGE, Declared, Failure, Reply, Result, refuse
 from ina.cli.output import check_plots
-from ina.cli.plain import Reply, Result
 
 SLOTS, GPUS = 8192, 8
 """Slots of a switch and GPUs of a host in topologies of the catalog, which do not specify them."""
@@ -106,8 +104,10 @@ class Drawing(Deciding):
         """Raise Failure if an output file cannot be written as requested; called before the work."""
         if self.plot is not None:
             check_plots("--plot", self.plot)
-        if self.write is not None and self.write.suffix != ".json":
-            raise Failure(f"--write {self.write}: want a name that ends in .json", USAGE)
+        refuse(
+            self.write is not None and self.write.suffix != ".json",
+            f"--write {self.write}: want a name that ends in .json",
+        )
 
     def keep(self, jobs: Sequence[Job]) -> None:
         """Write the jobs if --write is given."""
@@ -162,8 +162,10 @@ def _trace(path: Path, cluster: Topology) -> list[Job]:
 def policies(text: str, kind: str = "policy") -> list[str]:
     """Split the comma-separated names that were given to the option with the name `kind`. Raises Failure."""
     names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names or len(set(names)) < len(names):
-        raise Failure(f"--{kind} {text}: want different names, separated by commas", USAGE)
+    refuse(
+        not names or len(set(names)) < len(names),
+        f"--{kind} {text}: want different names, separated by commas",
+    )
     return names
 
 

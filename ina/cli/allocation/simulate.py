@@ -17,9 +17,8 @@ from controller.simulator.pool import run_each
 from controller.simulator.runs import Row, row_of, write_jobs
 from ina.cli import schedule_inputs as inputs
 from ina.cli.allocation import common
-from ina.cli.declared import Declared
+from ina.cli.command import Aside, Declared, Listing, Reply, Result, count, plural, seconds
 from ina.cli.output import Bars, check_plots
-from ina.cli.plain import Aside, Listing, Reply, Result, count, plural, seconds
 
 OWN = (
     "or one of your own: path.py:NAME, or a name that an installed package offers. Compares "

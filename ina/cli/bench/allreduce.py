@@ -17,13 +17,22 @@ from ina.bench.allreduce import Dtype, Operation
 from ina.bench.baselines import LIBRARIES, Baselines
 from ina.bench.turns import ContenderTimes, MeasuringTurns, machine_kind
 from ina.cli import options
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
-from ina.cli.live import Live
-from ina.cli.plain import Listing, Reply, Result, parse_size, plural, rate, seconds
-from ina.cli.run_options import PortKind
+from ina.cli.command import (
+    USAGE,
+    Declared,
+    Failure,
+    Listing,
+    Reply,
+    Result,
+    parse_size,
+    plural,
+    rate,
+    refuse,
+    seconds,
+)
+from ina.cli.execute import Live
 from ina.errors import WorkerFailed
-from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec
+from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec, PortKind
 from ina.service.live import WorkerOptions, run_one
 from ina.switches.fabric import open_fabric
 
@@ -78,7 +87,7 @@ class AllreduceSettings:
     )
     port_kind: Annotated[
         PortKind, Declared(help="Connect workers to the switch in this way, as in 'ina run'.")
-    ] = PortKind.AUTO
+    ] = "auto"
     iterations: Annotated[
         int | None, Declared(min=1, help="Measure this many iterations. Default: depends on --size.")
     ] = None
@@ -114,10 +123,7 @@ class AllreduceSettings:
             payload = parse_size(self.size)
         except ValueError as error:
             raise Failure(f"--size {error}", exit_code=USAGE) from error
-        if payload < 4:
-            raise Failure(
-                f"--size {self.size!r}: want 4 bytes or more, one {self.dtype} value", exit_code=USAGE
-            )
+        refuse(payload < 4, f"--size {self.size!r}: want 4 bytes or more, one {self.dtype} value")
         least = 4 * self.workers
         if self.moves and payload < least:
             raise Failure(
@@ -162,7 +168,7 @@ def allreduce(asked: AllreduceSettings) -> Reply:
     setup: dict[str, object] = {
         "program": asked.program,
         "baseline": asked.baseline,
-        "port_kind": asked.port_kind.value,
+        "port_kind": asked.port_kind,
         "workers": asked.workers,
         "collective": asked.collective.value,
         "size_bytes": payload,
@@ -202,7 +208,7 @@ def _measured(
         command = command_line.module("ina.bench.allreduce", *words)
         command += ["--blocks", *asked.blocks] if asked.blocks else []
         job = Job(name=NAMELESS, workers=asked.workers, command=tuple(command), slots=asked.slots)
-        fabric_spec = FabricSpec(program=asked.program, lanes=asked.lanes, port_kind=asked.port_kind.value)
+        fabric_spec = FabricSpec(program=asked.program, lanes=asked.lanes, port_kind=asked.port_kind)
         spec = LaunchSpec(job=job)
         with contextlib.ExitStack() as stack:
             fabric = stack.enter_context(open_fabric(fabric_spec, [spec.children]))

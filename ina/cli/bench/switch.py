@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from math import inf
-from typing import Annotated
+from typing import Annotated, Literal
 
 import softswitch
 from controller.switches.programs import source_of
@@ -13,8 +12,7 @@ from ina.bench.pipeline import PipelineBench, bench_pipeline
 from ina.bench.switch import SwitchBench, bench_switch
 from ina.bench.veth import VethBench, bench_veth
 from ina.cli import options
-from ina.cli.declared import Declared
-from ina.cli.plain import Listing, Reply, Result, count, rate, seconds
+from ina.cli.command import Declared, Listing, Reply, Result, count, rate, seconds
 
 PIPELINE_ROUNDS = 9
 SWITCH_ROUNDS = 5
@@ -106,12 +104,6 @@ def _beside_by_hand(measured: PipelineBench) -> dict[str, float]:
     }
 
 
-class Baseline(StrEnum):
-    """Other switches with which ``--baseline`` compares."""
-
-    bmv2 = "bmv2"
-
-
 def switch(
     exact: Annotated[int, Declared(min=1, help="Fill the exact table with this many entries.")] = 100_000,
     lpm: Annotated[
@@ -126,7 +118,7 @@ def switch(
         Declared("--veth", help="Measure the switch process between veth interfaces, too. Needs root."),
     ] = False,
     baseline: Annotated[
-        Baseline | None,
+        Literal["bmv2"] | None,
         Declared(help="With --veth: compare with this switch on the same program and frames, alternating."),
     ] = None,
 ) -> Reply:

@@ -26,10 +26,9 @@ from ina.cli import job_files, options
 from ina.cli import schedule_inputs as inputs
 from ina.cli.allocation.common import load_cluster
 from ina.cli.allocation.simulate import NetworkPolicies
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure, verdict
-from ina.cli.live import print_output
-from ina.cli.plain import Listing, Reply, Result, say
+from ina.cli.command import USAGE, Declared, Failure, Listing, Reply, Result, refuse, say
+from ina.cli.errors import verdict
+from ina.cli.execute import print_output
 from ina.errors import StagesNotMeasured
 from ina.launch.spec import FabricSpec, LaunchSpec
 from ina.service.live import LiveJobs, WorkerOptions, grouped
@@ -117,10 +116,10 @@ def live(asked: LiveSettings) -> Reply:
         ina schedule live --jobs jobs.toml --profile 10 --interval 60 --retries 2
     """
     name = inputs.parse_policy(asked.policy)
-    if family(name).startswith("synergy"):
-        raise Failure(
-            f"--policy {name}: it divides CPUs and memory, which 'ina schedule live' cannot do", USAGE
-        )
+    refuse(
+        family(name).startswith("synergy"),
+        f"--policy {name}: it divides CPUs and memory, which 'ina schedule live' cannot do",
+    )
     network, allocation = None, None
     if asked.cluster is not None:
         network = load_cluster(asked.cluster, LIVE)
@@ -176,12 +175,11 @@ def _check_slots(network: Topology, offers: SwitchInfo) -> None:
     Live jobs use the slots of one real switch, whose program is described by `offers`.
     """
     for switch in network.switches:
-        if switch.slots > offers.slots:
-            raise Failure(
-                f"--cluster: switch {switch.name} has {switch.slots:,} slots; the program of live"
-                f" jobs has {offers.slots:,}: want at most this number",
-                USAGE,
-            )
+        refuse(
+            switch.slots > offers.slots,
+            f"--cluster: switch {switch.name} has {switch.slots:,} slots; the program of live"
+            f" jobs has {offers.slots:,}: want at most this number",
+        )
 
 
 def submitted(

@@ -35,11 +35,20 @@ from ina.bench.interleave import (
     steady,
 )
 from ina.cli import options
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
-from ina.cli.live import print_output
+from ina.cli.command import (
+    USAGE,
+    Declared,
+    Failure,
+    Listing,
+    Reply,
+    Result,
+    parse_size,
+    plural,
+    refuse,
+    seconds,
+)
+from ina.cli.execute import print_output
 from ina.cli.output import err
-from ina.cli.plain import Listing, Reply, Result, parse_size, plural, seconds
 from ina.launch.group_run import GroupRun
 from ina.launch.spec import FabricSpec, LaunchSpec
 from ina.service.live import grouped
@@ -115,12 +124,11 @@ def profile(asked: ProfileSettings) -> Reply:
     """
     if not asked.command:
         raise Failure("nothing to run: give -- COMMAND...", USAGE)
-    if (asked.reads > 0) != (asked.dataset > 0) or asked.reads > asked.dataset:
-        raise Failure(
-            f"--reads {asked.reads:g}, --dataset {asked.dataset:g}: give both, with a data set that is "
-            "not smaller than the reads of an iteration",
-            USAGE,
-        )
+    refuse(
+        (asked.reads > 0) != (asked.dataset > 0) or asked.reads > asked.dataset,
+        f"--reads {asked.reads:g}, --dataset {asked.dataset:g}: give both, with a data set that is "
+        "not smaller than the reads of an iteration",
+    )
     cpus = sorted(os.sched_getaffinity(0))
     if asked.most is not None and asked.most > len(cpus):
         raise Failure(f"--cpus {asked.most}: this process may use only {len(cpus)}", USAGE)
@@ -275,8 +283,10 @@ def interleave(asked: InterleaveSettings) -> Reply:
     wanted = list(dict.fromkeys(_members(text) for text in asked.groups.split(",") if text))
     if not wanted:
         raise Failure("--groups: no group given", USAGE)
-    if not (asked.rate_bps == 0 or LEAST_RATE_BPS <= asked.rate_bps < math.inf):
-        raise Failure(f"--rate {asked.rate_bps:g}: want 0, or {LEAST_RATE_BPS:g} and more", USAGE)
+    refuse(
+        not (asked.rate_bps == 0 or LEAST_RATE_BPS <= asked.rate_bps < math.inf),
+        f"--rate {asked.rate_bps:g}: want 0, or {LEAST_RATE_BPS:g} and more",
+    )
     chosen = _two_cores(asked.cores)
     kinds = sorted({kind for members in wanted for kind in members})
     most = max(len(members) for members in wanted)
@@ -398,8 +408,7 @@ def _records(directory: Path | None, size: str) -> Iterator[Path]:
     except ValueError as error:
         raise Failure(f"--size {error}", USAGE) from error
     most = max(kind.record * kind.batch for kind in KINDS.values())
-    if number < most:
-        raise Failure(f"--size {size}: want at least {most} bytes, the size of the largest batch", USAGE)
+    refuse(number < most, f"--size {size}: want at least {most} bytes, the size of the largest batch")
     place = tempfile.gettempdir() if directory is None else str(directory)
     if number > (free := shutil.disk_usage(place).free):
         raise Failure(f"--size {size}: {place} has only {free} bytes free", USAGE)

@@ -12,22 +12,18 @@ from controller import plugins
 from controller.policies.family import Family, SimulationConfig
 from controller.policies.grouping.efficiency import Span
 from controller.policies.registry import FAMILIES, GROUP, family, find_family, full_name, known
-from controller.policies.scheduling import RESOURCES
+from controller.policies.scheduling import RESOURCES, Cluster, JobState
 from controller.policies.scheduling.lucid.family import packing_tree, usage_of
-from controller.policies.scheduling.policy import JobState
 from controller.simulator.estimates import expect, facts_of, learn, predict
 from controller.simulator.files import whole
 from controller.simulator.once import Plan, PlannedGroup, decide_once, numbers, stage_names
 from controller.simulator.policy_run import make
 from controller.simulator.runs import known_to
 from controller.simulator.traces import read
-from controller.vocabulary import Cluster
 from ina.cli import job_files
 from ina.cli import schedule_inputs as inputs
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
+from ina.cli.command import USAGE, Declared, Failure, Listing, Reply, plural
 from ina.cli.output import check_plots
-from ina.cli.plain import Listing, Reply, plural
 
 if TYPE_CHECKING:
     from controller.policies.scheduling.lucid.estimates import DurationModel

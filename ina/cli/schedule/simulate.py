@@ -29,10 +29,21 @@ from controller.simulator.runs import (
 from controller.simulator.traces.rows import brief
 from ina.cli import options
 from ina.cli import schedule_inputs as inputs
-from ina.cli.declared import Declared, check_output
-from ina.cli.errors import USAGE, Failure
+from ina.cli.command import (
+    USAGE,
+    Aside,
+    Declared,
+    Failure,
+    Listing,
+    Reply,
+    count,
+    plural,
+    refuse,
+    say,
+    seconds,
+)
+from ina.cli.declared import check_output
 from ina.cli.output import Bars, check_plots
-from ina.cli.plain import Aside, Listing, Reply, count, plural, say, seconds
 
 NUMBERS = ("metrics.json", "curves.json", "jobs.csv")
 PLOTS = ("jct.svg", "utilisation.svg")
@@ -259,8 +270,7 @@ def sweep(asked: SweepSettings) -> Reply:
     names = inputs.parse_policies(asked.policy)
     if asked.plot is not None:
         check_plots("--plot", asked.plot)
-    if asked.ray_address and not asked.ray:
-        raise Failure("--ray-address needs --ray: give both", USAGE)
+    refuse(asked.ray_address and not asked.ray, "--ray-address needs --ray: give both")
     given = asked.given
     around = given.config(names)
     source, _ = given.workload.offered(names, around, load=1.0)

@@ -12,10 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ina.cli.declared import Declared, Json
-from ina.cli.errors import USAGE, Failure
+from ina.cli.command import USAGE, Declared, Failure, Json, Listing, Reply, plural, refuse
 from ina.cli.output import out
-from ina.cli.plain import Listing, Reply, plural
 from ina.cli.service.common import ControllerOptions, clock, plain, rows
 
 if TYPE_CHECKING:  # other commands need no HTTP
@@ -98,8 +96,7 @@ def quota(
     sets = any(value is not None for value in (gpus, reserved, per_minute))
     if tenant is None and (sets or remove):
         raise Failure("TENANT is missing: give the tenant whose quota to set or remove", USAGE)
-    if sets and remove:
-        raise Failure("--remove and --gpus, --reserved or --per-minute are mutually exclusive", USAGE)
+    refuse(sets and remove, "--remove and --gpus, --reserved or --per-minute are mutually exclusive")
     with at.connect() as controller:
         if tenant is not None and remove:
             controller.remove_quota(tenant)

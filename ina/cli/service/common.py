@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
-from ina.cli.plain import Listing
+from ina.cli.command import USAGE, Declared, Failure, Listing
 
 if TYPE_CHECKING:
     from ina.service.client import Client

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
+from ina.cli.command import USAGE, Declared, Failure, refuse
 from ina.cli.commands import for_typer, group, register
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
 from ina.cli.options import AskingOptions
 from ina.quickly import quickly
 
@@ -214,8 +213,10 @@ class ControllerSettings:
         """Raise Failure for options that contradict each other, or need another option."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Failure("--tls-cert and --tls-key need each other: give both or neither", USAGE)
-        if self.cluster is not None and self.testbed is not None:
-            raise Failure("--cluster and --testbed are mutually exclusive", USAGE)
+        refuse(
+            self.cluster is not None and self.testbed is not None,
+            "--cluster and --testbed are mutually exclusive",
+        )
         of_cluster = {
             "--program": self.program != "shared",
             "--lanes": self.lanes is not None,
@@ -227,14 +228,13 @@ class ControllerSettings:
             raise Failure(
                 f"{option} needs --cluster: 'ina topo up' sets it for the switches of a testbed", USAGE
             )
-        if self.target not in ("embedded", "bmv2"):
-            raise Failure(f"--target {self.target}: want embedded or bmv2", USAGE)
-        if self.launched not in ("local", "ssh", "slurm", "ray"):
-            raise Failure(f"--executor {self.launched}: want local, ssh, slurm or ray", USAGE)
-        if self.licence and self.launched != "slurm":
-            raise Failure(f"--licence {self.licence} needs --executor slurm", USAGE)
-        if self.log not in ("text", "json"):
-            raise Failure(f"--log {self.log}: want text or json", USAGE)
+        refuse(self.target not in ("embedded", "bmv2"), f"--target {self.target}: want embedded or bmv2")
+        refuse(
+            self.launched not in ("local", "ssh", "slurm", "ray"),
+            f"--executor {self.launched}: want local, ssh, slurm or ray",
+        )
+        refuse(self.licence and self.launched != "slurm", f"--licence {self.licence} needs --executor slurm")
+        refuse(self.log not in ("text", "json"), f"--log {self.log}: want text or json")
 
     @property
     def launched(self) -> str:

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from controller.vocabulary import documents, jobs_of
 from ina.cli import options
-from ina.cli.declared import Declared
-from ina.cli.errors import USAGE, Failure
-from ina.cli.plain import Listing, Reply, plural, say
+from ina.cli.command import USAGE, Declared, Failure, Listing, Reply, plural, refuse, say
 from ina.cli.service.common import (
     ControllerOptions,
     JobName,
@@ -162,8 +160,7 @@ def jobs(
 
         ina jobs --all --state failed --json
     """
-    if switch:
-        raise Failure(f"--switch {switch}: 'ina slots --switch {switch}' lists what a switch serves", USAGE)
+    refuse(switch, f"--switch {switch}: 'ina slots --switch {switch}' lists what a switch serves")
     with at.connect() as controller:
         found = controller.jobs(states=state or (), tenant=tenant)
         now_s = controller.cluster()["now_s"]

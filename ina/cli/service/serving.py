@@ -11,20 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from controller.policies.settings import AllocationSettings
+from ina.cli.command import say
 from ina.cli.errors import Interrupted
 from ina.cli.options import TlsOptions
-from ina.cli.plain import say
 from ina.cli.service.controller import ControllerSettings
 from ina.launch.engines import EngineChoice
-from ina.service import logs, notify
+from ina.service import logs
 from ina.service.api import Address, Certificate, speaking
 from ina.service.daemon import Daemon
-from ina.service.machines import MachineSite, read_cluster
 from ina.service.policies import Policies, read_policies
-from ina.service.reload import Files, reloading
-from ina.service.retention import DAY_S, Retention
-from ina.service.serve import opened
-from ina.service.site import Site, TestbedSite
+from ina.service.records import DAY_S, Retention
+from ina.service.serve import Files, opened, reloading
+from ina.service.site import MachineSite, Site, TestbedSite, read_cluster
 from ina.service.tokens import Tokens
 
 
@@ -89,8 +87,8 @@ async def _answering(
         ) as url:
             say(f"ina: controller at {url}")
             beside = [
-                asyncio.create_task(_log_decisions(service)),
-                asyncio.create_task(notify.follow(service, url)),
+                asyncio.create_task(logs.log_decisions(service)),
+                asyncio.create_task(logs.notify(service, url)),
             ]
             either: set[asyncio.Future[Any]] = {running, ended}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -134,13 +132,6 @@ def _policies(asked: ControllerSettings, around: AllocationSettings, servers: in
         interval_s=asked.asking.interval,
         retries=asked.asking.retries,
     )
-
-
-async def _log_decisions(service: Daemon) -> None:
-    """Log the decisions that are taken after this start; earlier decisions were logged by earlier starts."""
-    while service.ready:
-        await asyncio.sleep(0.01)
-    await logs.follow(service, service.recovered_lines)
 
 
 @contextlib.contextmanager

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from ina.cli.declared import Declared
-from ina.cli.plain import Listing, Reply, plural, say
+from ina.cli.command import Declared, Listing, Reply, plural, say
 from ina.service import recovery
 from ina.service.tokens import Role, Tokens
 

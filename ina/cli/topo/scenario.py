@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from controller.vocabulary import documents
 from ina.cli import job_files
-from ina.cli.declared import Declared, Json
+from ina.cli.command import Declared, Json, Listing, Reply, Result, say, seconds
 from ina.cli.output import table
-from ina.cli.plain import Listing, Reply, Result, say, seconds
-from ina.cli.topo.testbed import TargetKind, TargetOption
+from ina.cli.topo.topology import TargetKind, TargetOption
 
 if TYPE_CHECKING:
     from bmv2_topos.scenarios import CheckResult, Outcome, Scenario
@@ -56,7 +55,7 @@ def run(
             "namespaces as root (netns, mininet)."
         ),
     ] = "virtual",
-    target: TargetOption = TargetKind.EMBEDDED,
+    target: TargetOption = "embedded",
     json: Json = False,
 ) -> Reply:
     """Run scenarios one after the other, and check their outcome; exit with status 1 if a check fails.
@@ -77,7 +76,7 @@ def run(
 
     found = [find_scenario(name) for name in scenarios]
     unused_keys = _unused(scenarios)
-    made = runner_of(runner, target.value)
+    made = runner_of(runner, target)
     for scenario in found:
         made.check(scenario)
     said: dict[str, tuple[Outcome, list[CheckResult]]] = {}
@@ -124,7 +123,7 @@ def _result(
     numbers = {"scenarios": len(said), "failed_scenarios": len(failed), "checks": len(checks)}
     return Result(
         "scenario run",
-        {"runner": runner, "target": target.value},
+        {"runner": runner, "target": target},
         numbers,
         {name: _of(outcome, found) for name, (outcome, found) in said.items()},
     )

@@ -5,25 +5,21 @@ from __future__ import annotations
 import json as json_module
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
+from bmv2_topos.testbeds import mininet, netns
 from controller.vocabulary import BadSpec, Topology, dump_topology
 from controller.vocabulary.files import topology_document
 from ina.cli import job_files, options
-from ina.cli.declared import Declared, Json
-from ina.cli.errors import USAGE, Failure
+from ina.cli.command import USAGE, Declared, Failure, Json, Reply, Result, refuse, say
 from ina.cli.execute import execute
-from ina.cli.plain import Reply, Result, say
 from ina.cli.run_options import JobsToRun, check
-from ina.cli.topo.topology import LinkOptions, Name
+from ina.cli.topo.topology import LinkOptions, Name, TargetOption
 from ina.launch.spec import FabricSpec, LaunchSpec
 from ina.switches.fabric import SwitchFabric, server_at_root
+from ina.switches.programs import bundle
 from p4src.programs import is_file
-
-if TYPE_CHECKING:
-    from bmv2_topos.testbeds.netns import Program
 
 Testbed = Annotated[
     str | None,
@@ -31,22 +27,6 @@ Testbed = Annotated[
         "--name",
         metavar="NAME",
         help="Give the testbed's name. Default: the name of the topology, or the only testbed that is up.",
-    ),
-]
-
-
-class TargetKind(StrEnum):
-    """Kinds of switches in a testbed."""
-
-    EMBEDDED = "embedded"
-    BMV2 = "bmv2"
-
-
-TargetOption = Annotated[
-    TargetKind,
-    Declared(
-        help="Use embedded switches (embedded), or simple_switch_grpc (bmv2). bmv2 needs p4c, and uses the "
-        "kernel's netem for delay and loss."
     ),
 ]
 
@@ -60,7 +40,7 @@ class TestbedProgram:
         int | None,
         Declared(help="Put this many values into each packet: 32, 64 or 256. Default: 256, or 32 on BMv2."),
     ] = None
-    target: TargetOption = TargetKind.EMBEDDED
+    target: TargetOption = "embedded"
     pcap: Annotated[
         Path | None,
         Declared(
@@ -70,7 +50,7 @@ class TestbedProgram:
         ),
     ] = None
 
-    def chosen(self, *, seed: int, instead: Path | None = None) -> Program:
+    def chosen(self, *, seed: int, instead: Path | None = None) -> netns.Program:
         """Return the switches' program, with lanes, kind of switch and captures.
 
         Args:
@@ -79,14 +59,12 @@ class TestbedProgram:
 
         Raises Failure if the folder for captures cannot be made.
         """
-        from bmv2_topos.testbeds.netns import TARGETS, Program
-
         options.make_folder(self.pcap)
         where = str(self.pcap.resolve()) if self.pcap else ""
         name = str(instead or self.program)
         own = str(Path(name).resolve()) if is_file(name) else name  # a later command may run elsewhere
-        lanes = self.lanes or TARGETS[self.target.value].lanes
-        return Program(own, lanes, seed, self.target.value, where)
+        lanes = self.lanes or netns.TARGETS[self.target].lanes
+        return netns.Program(own, lanes, seed, self.target, where)
 
 
 def one_name(argument: str | None, option: str | None) -> str | None:
@@ -94,10 +72,10 @@ def one_name(argument: str | None, option: str | None) -> str | None:
 
     Raises Failure if they differ.
     """
-    from bmv2_topos.testbeds import netns
-
-    if argument and option and netns.slug(argument) != option:
-        raise Failure(f"NAME {argument} and --name {option} are two testbeds: give one", exit_code=USAGE)
+    refuse(
+        argument and option and netns.slug(argument) != option,
+        f"NAME {argument} and --name {option} are two testbeds: give one",
+    )
     return netns.slug(argument) if argument else option
 
 
@@ -147,13 +125,10 @@ def up(asked: UpSettings) -> Reply:
 
         ina topo up two-racks:2 --target bmv2 --runner mininet
     """
-    from bmv2_topos.testbeds import mininet, netns
-    from ina.switches.programs import bundle
-
-    if asked.p4 is not None and not asked.p4.is_file():
-        raise Failure(f"--p4 {asked.p4}: there is no such file", exit_code=USAGE)
-    if asked.p4 is not None and asked.p4.suffix != ".p4":
-        raise Failure(f"--p4 {asked.p4}: want a name that ends in .p4", exit_code=USAGE)
+    refuse(asked.p4 is not None and not asked.p4.is_file(), f"--p4 {asked.p4}: there is no such file")
+    refuse(
+        asked.p4 is not None and asked.p4.suffix != ".p4", f"--p4 {asked.p4}: want a name that ends in .p4"
+    )
     chosen = asked.switches.chosen(seed=asked.seed, instead=asked.p4)
     shape, called = asked.links.topology(asked.topology), asked.name or netns.slug(asked.topology)
     if not chosen.own:
@@ -224,8 +199,6 @@ def run(asked: TopoRunSettings) -> None:
 
         ina topo run two-racks:2 --runner loopback -- python examples/digits.py
     """
-    from bmv2_topos.testbeds import netns
-    from ina.switches.programs import bundle
     from ina.switches.testbeds import live_runner
     from ina.switches.testbeds import opened as opened_testbed
 
@@ -233,11 +206,10 @@ def run(asked: TopoRunSettings) -> None:
     if asked.runner != "loopback" and netns.slug(asked.topology) in netns.known():
         state = netns.find(netns.slug(asked.topology))
         for option, given in (("--pcap", asked.switches.pcap), ("--seed", asked.seed)):
-            if given is not None:
-                raise Failure(
-                    f"{option}: testbed {state.name} is already up; give {option} to 'ina topo up'",
-                    exit_code=USAGE,
-                )
+            refuse(
+                given is not None,
+                f"{option}: testbed {state.name} is already up; give {option} to 'ina topo up'",
+            )
         chosen = state.program
         opened: AbstractContextManager[SwitchFabric] = opened_testbed(state)
         shape, unused_keys = state.topology, None
@@ -272,10 +244,10 @@ def run(asked: TopoRunSettings) -> None:
 
 def _workers(topology: Topology, given: int | None) -> int:
     hosts = len(topology.servers_for("worker"))
-    if given is not None and given > hosts:
-        raise Failure(
-            f"-np {given}: want 1 to {hosts}, the hosts that the topology has for workers", exit_code=USAGE
-        )
+    refuse(
+        given is not None and given > hosts,
+        f"-np {given}: want 1 to {hosts}, the hosts that the topology has for workers",
+    )
     return given or hosts
 
 
@@ -296,8 +268,6 @@ def exec_(
 
         ina topo exec s1 --name lab -- tcpdump -i s1-eth1
     """
-    from bmv2_topos.testbeds import netns
-
     netns.execute(netns.find(name), node, command)
 
 
@@ -320,8 +290,6 @@ def down(
 
         ina topo down --all
     """
-    from bmv2_topos.testbeds import netns
-
     given = one_name(name, testbed)
     names = [given] if given else netns.known()
     if not given and not all_ and len(names) > 1:
@@ -352,8 +320,6 @@ def export(
 
         ina topo export two-racks-2 --json > lab.json
     """
-    from bmv2_topos.testbeds import netns
-
     found = netns.cluster_topology(netns.find(one_name(name, testbed)))
     if json:
         print(json_module.dumps(topology_document(found), indent=1))

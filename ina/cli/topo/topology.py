@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from controller.vocabulary import CATALOG, Link, Topology, dump_topology, named, place
 from ina.cli import job_files
-from ina.cli.declared import Declared
+from ina.cli.command import Declared, Listing, Reply, Result, rate, say, seconds
 from ina.cli.output import check_plots
-from ina.cli.plain import Listing, Reply, Result, rate, say, seconds
 
 LINKS = "Links"
 
@@ -20,6 +19,18 @@ Name = Annotated[
         argument=True,
         metavar="TOPOLOGY",
         help="Use this topology of 'ina topo list', such as fat-tree:4, or this file, such as my.yaml.",
+    ),
+]
+
+
+TargetKind = Literal["embedded", "bmv2"]
+"""Kinds of switches in a testbed."""
+
+TargetOption = Annotated[
+    TargetKind,
+    Declared(
+        help="Use embedded switches (embedded), or simple_switch_grpc (bmv2). bmv2 needs p4c, and uses the "
+        "kernel's netem for delay and loss."
     ),
 ]
 

@@ -1,15 +1,22 @@
-"""Authentication: finds the author of a request by its Authorization header, and the author's rights."""
+"""Who asks and for what: the author of a request, the author's rights, and parameters that routes share."""
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Path, Query, Request
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from starlette.responses import Response
 
 from controller.vocabulary import Job
 from ina.errors import Conflict, Unknown
+from ina.service.api.guard import Peer
 from ina.service.api.problems import Problem
 from ina.service.daemon import Daemon
 from ina.service.records import JobRecord
@@ -56,12 +63,6 @@ class Gate:
         return found
 
 
-def operator(person: Person) -> None:
-    """Raise Problem unless the person operates the service."""
-    if not person.operates:
-        raise Problem(403, f"{person.name!r} is a submitter; only operators may do this")
-
-
 def own(service: Daemon, person: Person, reference: str, tenant: str | None = None) -> JobRecord:
     """Return the job that a request names.
 
@@ -78,7 +79,7 @@ def own(service: Daemon, person: Person, reference: str, tenant: str | None = No
     """
     seen = [
         said
-        for said in service.named(reference)
+        for said in service.ledger.named(reference)
         if person.owns(said.tenant) and (tenant is None or (tenant, reference) == (said.tenant, said.called))
     ]
     named = [said for said in seen if said.called == reference]
@@ -90,7 +91,7 @@ def own(service: Daemon, person: Person, reference: str, tenant: str | None = No
     if len(exact) + len(tenants := {said.tenant for said in named}) > 1:
         ways = [said.job.name for said in exact] + [f"{each}/{reference}" for each in sorted(tenants)]
         raise Conflict(f"{reference[:80]!r} may mean several jobs: want one of {', '.join(ways)}")
-    return service.record((exact or named)[-1].job.name)
+    return service.reports.record((exact or named)[-1].job.name)
 
 
 def gone(service: Daemon, person: Person, reference: str, tenant: str | None = None) -> Mapping[str, Any]:
@@ -104,7 +105,7 @@ def gone(service: Daemon, person: Person, reference: str, tenant: str | None = N
 
     Raises Unknown if there is none.
     """
-    for each in service.archived(reference):
+    for each in service.ledger.archived(reference):
         if person.owns(each["tenant"]) and tenant in (None, each["tenant"]):
             return each
     raise _unknown(reference, tenant)
@@ -164,3 +165,105 @@ def _user(person: Person, own_uid: int) -> str:
             403, f"commands of {person.name!r} run as user {person.user!r}, which only root may become"
         )
     return "" if uid == own_uid else person.user
+
+
+MAX_PAGE = 1_000
+"""Maximum number of jobs, or of lines of the log, in one answer."""
+
+
+class Json(Response):
+    """An answer in JSON, with all characters outside ASCII escaped."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        """Convert `content` to JSON. Content of type bytes must be JSON already, and is not changed."""
+        if isinstance(content, bytes):
+            return content
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+async def service_of(request: Request) -> Daemon:
+    """Return the service that answers a request. Raises Problem until the service is ready."""
+    service: Daemon = request.app.state.service
+    if service.ready:
+        raise Problem(503, f"not yet: {service.ready}", headers={"Retry-After": "1"})
+    return service
+
+
+async def person_of(request: Request) -> Person:
+    """Return the author of a request. Raises Problem for an unknown author."""
+    gate: Gate = request.app.state.gate
+    peer: Peer = request.scope["state"]["peer"]  # see `ina.service.api.web`
+    return gate.person(request.headers.get("authorization"), peer.uid)
+
+
+async def _operator(person: Annotated[Person, Depends(person_of)]) -> Person:
+    if not person.operates:
+        raise Problem(403, f"{person.name!r} is a submitter; only operators may do this")
+    return person
+
+
+BEARER = HTTPBearer(
+    auto_error=False,
+    description="A token of 'ina controller token add'; see docs/explanations/security-controller.md.",
+)
+Serving = Annotated[Daemon, Depends(service_of)]
+Asker = Annotated[Person, Depends(person_of)]
+Operator = Annotated[Person, Depends(_operator)]
+Tenants = Annotated[
+    str | None, Query(alias="tenant", description="For operators: the tenant whose job has this name.")
+]
+
+
+async def _own(name: str, service: Serving, person: Asker, tenant: Tenants = None) -> JobRecord:
+    return own(service, person, name, tenant)
+
+
+Own = Annotated[JobRecord, Depends(_own)]
+After = Annotated[
+    int,
+    Query(
+        ge=-MAX_PAGE,
+        le=1 << 53,
+        description="Return only entries with a number above this one; -N: return the latest N entries.",
+    ),
+]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Maximum number of entries to return.")]
+Follow = Annotated[
+    bool, Query(description="Answer with server-sent events: all past entries, then each new one.")
+]
+Last = Annotated[
+    int,
+    Header(
+        alias="Last-Event-ID",
+        ge=0,
+        le=1 << 53,
+        description="With follow: continue after the event with this id.",
+    ),
+]
+
+
+MOST = 1_000_000_000
+Number = Annotated[StrictInt, Field(ge=0, le=MOST)]
+Tenant = Annotated[
+    str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="The name of a tenant.")
+]
+
+
+class Wanted(BaseModel):
+    """The quota and the reservation that a request sets."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    gpus: Number | None = Field(
+        default=None,
+        description="Maximum number of GPUs for the tenant's jobs; further jobs wait. null: no limit.",
+    )
+    per_minute: Annotated[StrictInt, Field(ge=1, le=MOST)] | None = Field(
+        default=None,
+        description="Maximum number of jobs that the tenant may submit in a minute. null: no limit.",
+    )
+    reserved: Number = Field(
+        default=0, description="Number of GPUs that are kept free for the tenant's jobs."
+    )

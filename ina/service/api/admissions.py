@@ -16,8 +16,7 @@ from starlette.responses import Response
 
 from controller.vocabulary import BadSpec, Job, documents, jobs_of
 from ina.service import views
-from ina.service.api.access import own
-from ina.service.api.asking import BEARER, Asker, Json, Serving, person_of
+from ina.service.api.access import BEARER, Asker, Json, Serving, own, person_of
 from ina.service.api.problems import MAX_RANKS, NAME, Problem, pointer, refusals
 from ina.service.daemon import Daemon
 from ina.service.records import LEASE_S
@@ -88,7 +87,7 @@ async def _holder(name: str, request: Request, service: Serving) -> str:
     """
     _, _, token = request.headers.get("authorization", "").partition(" ")
     shown = hashlib.sha256(token.strip().encode(errors="surrogatepass")).hexdigest()
-    for said in service.named(name):
+    for said in service.ledger.named(name):
         if said.holder and hmac.compare_digest(said.holder, shown):
             return said.job.name
     return own(service, await person_of(request), name).name
@@ -119,14 +118,14 @@ async def admit(
         _job(asked, service), holder=asked.token_sha256, tenant=person.name, key=idempotency_key
     )
     stop = record.reason if record.over else ""
-    return Json(views.of_admission(record, stop, LEASE_S, service.now_s), 201)
+    return Json(views.of_admission(record, stop, LEASE_S, service.ledger.now_s), 201)
 
 
 @router.put("/{name}", response_model=views.AdmissionView)
 async def renew(name: Held, renewed: Renewed, service: Serving) -> Response:
     """Renew the lease of a job. If `stop` in the answer is not "", the workers must end for that reason."""
     stop = await service.renew(name, renewed.done)
-    return Json(views.of_admission(service.record(name), stop, LEASE_S, service.now_s))
+    return Json(views.of_admission(service.reports.record(name), stop, LEASE_S, service.ledger.now_s))
 
 
 @router.get("/{name}", response_model=JobGrant)
@@ -139,7 +138,7 @@ async def grant(name: Held, service: Serving) -> Response:
 async def end(name: Held, left: Left, service: Serving) -> Response:
     """Report that the workers of an admitted job have ended."""
     stop = await service.leave(name, left.failure)
-    return Json(views.of_admission(service.record(name), stop, LEASE_S, service.now_s))
+    return Json(views.of_admission(service.reports.record(name), stop, LEASE_S, service.ledger.now_s))
 
 
 def _job(asked: Asked, service: Daemon) -> Job:
@@ -168,7 +167,7 @@ def _job(asked: Asked, service: Daemon) -> Job:
         "servers": [servers[rank] for rank in range(workers)],
     }
     try:
-        (job,) = jobs_of(documents.Document("request.json", {"job": [table]}), service.topology)
+        (job,) = jobs_of(documents.Document("request.json", {"job": [table]}), service.ledger.topology)
     except BadSpec as error:
         raise Problem(422, error.message, pointer=pointer(("job", *error.where[2:]))) from None
     return job

@@ -21,13 +21,13 @@ from controller.vocabulary import BadSpec, Job, Topology, documents, jobs_of
 from ina.errors import Unknown
 from ina.service import views
 from ina.service.api import admissions, metrics
-from ina.service.api.access import Gate, as_user, gone, own
-from ina.service.api.asking import (
+from ina.service.api.access import (
     BEARER,
     MAX_PAGE,
     After,
     Asker,
     Follow,
+    Gate,
     Json,
     Last,
     Limit,
@@ -37,6 +37,9 @@ from ina.service.api.asking import (
     Tenant,
     Tenants,
     Wanted,
+    as_user,
+    gone,
+    own,
 )
 from ina.service.api.guard import Guard
 from ina.service.api.history import History, Shared
@@ -158,11 +161,11 @@ async def submit(
         raise Problem(415, f"Content-Type is {kind[:80]!r}; want application/json")
     body = await request.body()
     if len(body) > SMALL_BYTES:
-        jobs = await asyncio.to_thread(_jobs, body, service.topology)
+        jobs = await asyncio.to_thread(_jobs, body, service.ledger.topology)
     else:
-        jobs = _jobs(body, service.topology)
+        jobs = _jobs(body, service.ledger.topology)
     records = await service.submit(as_user(jobs, person), tenant=person.name, key=idempotency_key)
-    now_s = service.now_s
+    now_s = service.ledger.now_s
     found = [views.of_job(record, now_s) for record in records]
     return Json({"now_s": now_s, "jobs": found, "next": None}, 201)
 
@@ -180,7 +183,7 @@ async def jobs(
     """List jobs, in order of submission."""
 
     def made() -> object:
-        records = service.records()
+        records = service.reports.records()
         begin = after
         if begin < 0:
             begin += records[-1].submitted.number if records else 0
@@ -192,7 +195,7 @@ async def jobs(
             and (not state or record.state in state)
             and tenant in (None, record.submitted.tenant)
         ]
-        now_s, page = service.now_s, wanted[:limit]
+        now_s, page = service.ledger.now_s, wanted[:limit]
         following = page[-1].submitted.number if len(wanted) > limit else None
         return {"now_s": now_s, "jobs": [views.of_job(each, now_s) for each in page], "next": following}
 
@@ -207,7 +210,7 @@ async def job(name: str, service: Serving, person: Asker, tenant: Tenants = None
     Here and below, `name` is the job's id, number or name; a name means the newest job of that name.
     """
     try:
-        return Json(views.of_job(own(service, person, name, tenant), service.now_s))
+        return Json(views.of_job(own(service, person, name, tenant), service.ledger.now_s))
     except Unknown:
         return Json(gone(service, person, name, tenant))
 
@@ -215,19 +218,19 @@ async def job(name: str, service: Serving, person: Asker, tenant: Tenants = None
 @_v1.delete("/jobs/{name}", response_model=views.JobView)
 async def cancel(record: Own, service: Serving, person: Asker) -> Response:
     """End a job, whether it runs or waits."""
-    return Json(views.of_job(await service.cancel(record.name, by=person.name), service.now_s))
+    return Json(views.of_job(await service.cancel(record.name, by=person.name), service.ledger.now_s))
 
 
 @_v1.post("/jobs/{name}/retry", response_model=views.JobView)
 async def retry(record: Own, service: Serving) -> Response:
     """Run a failed job again, from its last checkpoint."""
-    return Json(views.of_job(await service.retry(record.name), service.now_s))
+    return Json(views.of_job(await service.retry(record.name), service.ledger.now_s))
 
 
 @_v1.get("/jobs/{name}/explanation", response_model=views.ExplanationView)
 async def explanation(record: Own, service: Serving) -> Response:
     """Explain the state of a job, and the conditions under which it would run faster."""
-    return Json(service.explain(record.name))
+    return Json(service.reports.explain(record.name))
 
 
 @_v1.get("/jobs/{name}/logs/{rank}", response_model=views.LogView, responses=STREAM)
@@ -257,7 +260,7 @@ async def logs(
     begin = offset if last < 0 else last
     begin = piece(path, begin, most=1)["offset"] if begin < 0 else begin
     streams: Streams = request.app.state.streams
-    return EventStream(following(path, begin, lambda: service.record(name).over), streams)
+    return EventStream(following(path, begin, lambda: service.reports.record(name).over), streams)
 
 
 def _jobs(body: bytes, cluster: Topology) -> list[Job]:
@@ -307,8 +310,8 @@ async def cluster(request: Request, service: Serving, person: Asker) -> Response
     """Return servers, switches, links, and the jobs that use them."""
 
     def made() -> object:
-        records = [each for each in service.records() if person.owns(each.submitted.tenant)]
-        view = service.cluster(records, operates=person.operates)
+        records = [each for each in service.reports.records() if person.owns(each.submitted.tenant)]
+        view = service.reports.cluster(records, operates=person.operates)
         return view if person.operates else views.hiding(view, {each.name for each in records})
 
     shared: Shared = request.app.state.shared
@@ -344,7 +347,7 @@ async def reallocate(
 ) -> Response:
     """Divide the slots of the switches among jobs now; return the slots of each job, and the reason."""
     found = await service.reallocate(own(service, person, job).name if job else "", by=person.name)
-    return Json({"at_s": service.now_s, "jobs": found})
+    return Json({"at_s": service.ledger.now_s, "jobs": found})
 
 
 @_v1.post("/reload", response_model=views.ReloadView)
@@ -355,14 +358,13 @@ async def reload(request: Request, _: Operator) -> Response:
         raise Problem(
             409, "the controller was started with neither --cluster nor --policies: there is no file to read"
         )
-    found = await reading()
-    return Json({"cluster": list(found.cluster), "policies": dict(found.policies)})
+    return Json(await reading())
 
 
 @_v1.get("/audit", response_model=views.AuditView)
 async def audit(service: Serving, person: Operator) -> Response:
     """Return the differences between the desired and the actual state of switches and servers."""
-    return Json(views.of_audit(await service.audit()))
+    return Json(await service.audit())
 
 
 # --------------------------------------------------------------------------- quotas
@@ -371,8 +373,8 @@ async def audit(service: Serving, person: Operator) -> Response:
 @_v1.get("/quotas", response_model=views.QuotasView)
 async def quotas(service: Serving, person: Asker) -> Response:
     """List the quotas, reservations and usage of all tenants. Submitters get their own tenant's only."""
-    states = [each for each in service.quotas() if person.owns(each.quota.tenant)]
-    return Json({"quotas": [views.of_quota(each) for each in states]})
+    states = service.ledger.quotas.states()
+    return Json({"quotas": [each for each in states if person.owns(each["tenant"])]})
 
 
 @_v1.get("/quotas/{tenant}", response_model=views.QuotaView)
@@ -396,9 +398,9 @@ async def remove_quota(tenant: Tenant, service: Serving, _: Operator) -> Respons
 
 
 def _quota(service: Daemon, person: Person, tenant: str) -> views.QuotaView:
-    for each in service.quotas():
-        if each.quota.tenant == tenant and person.owns(tenant):
-            return views.of_quota(each)
+    for each in service.ledger.quotas.states():
+        if each["tenant"] == tenant and person.owns(tenant):
+            return each
     raise Problem(404, f"tenant {tenant!r} has no quota")
 
 
@@ -422,18 +424,24 @@ async def events(
     left_out = frozenset(without or ())
     if after < 0:
         latest = (
-            each.number - 1 for each in reversed(service.decisions()) if each.entry.event not in left_out
+            each.number - 1
+            for each in reversed(service.reports.decisions())
+            if each.entry.event not in left_out
         )
         after = min(islice(latest, -after), default=0)
     if follow:
         begin = after if last < 0 else last
         streams: Streams = request.app.state.streams
         return EventStream(_decisions(service, person, begin, left_out), streams)
-    seen = [each for each in service.decisions(after) if _may_see(service, person, each, left_out)]
+    seen = [each for each in service.reports.decisions(after) if _may_see(service, person, each, left_out)]
     page = seen[:limit]
     following = page[-1].number if len(seen) > limit else None
     return Json(
-        {"now_s": service.now_s, "events": [views.of_decision(each) for each in page], "next": following}
+        {
+            "now_s": service.ledger.now_s,
+            "events": [views.of_decision(each) for each in page],
+            "next": following,
+        }
     )
 
 
@@ -457,7 +465,7 @@ def _may_see(service: Daemon, person: Person, decision: LogLine, left_out: Conta
         return True
     for name in decision.entry.jobs:
         with contextlib.suppress(Unknown):
-            if person.owns(service.record(name).submitted.tenant):
+            if person.owns(service.reports.record(name).submitted.tenant):
                 return True
     return False
 
@@ -476,7 +484,7 @@ async def figures(request: Request, _: Operator) -> Response:
 @_open.get("/healthz")
 async def healthz(request: Request) -> Response:
     """Return 200, or 503 while the service cannot write its state."""
-    trouble: str = request.app.state.service.trouble
+    trouble: str = request.app.state.service.ledger.store.trouble
     return Json({"status": "its state cannot be written" if trouble else "ok"}, 503 if trouble else 200)
 
 
@@ -484,7 +492,7 @@ async def healthz(request: Request) -> Response:
 async def readyz(request: Request) -> Response:
     """Return 200 once the service is ready; 503 before, or while it cannot write its state."""
     service: Daemon = request.app.state.service
-    why = service.ready or ("its state cannot be written" if service.trouble else "")
+    why = service.ready or ("its state cannot be written" if service.ledger.store.trouble else "")
     return Json({"status": why or "ok"}, 503 if why else 200)
 
 

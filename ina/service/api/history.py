@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from starlette.requests import Request
 
-from ina.service.api.asking import Json
+from ina.service.api.access import Json
 from ina.service.daemon import Daemon
 from ina.service.tokens import Person
 from ina.service.views import MemoryView, MomentView, ShareView, hidden
@@ -30,12 +30,12 @@ class History:
         self._most = most
         self._moments: dict[str, deque[MomentView]] = {}
         self._size = 0
-        self._since_s = service.now_s
+        self._since_s = service.ledger.now_s
 
     def sample(self) -> None:
         """Record which jobs hold which slots of each switch, if that has changed since the last record."""
-        now_s = self._service.now_s
-        for switch in self._service.switches():
+        now_s = self._service.ledger.now_s
+        for switch in self._service.reports.switches():
             moments = self._moments.setdefault(switch["name"], deque())
             shares = switch["shares"]
             if not moments or moments[-1]["shares"] != shares:
@@ -52,7 +52,7 @@ class History:
         after = 0
         while True:
             self.sample()
-            for decision in self._service.decisions(after):
+            for decision in self._service.reports.decisions(after):
                 after = decision.number
             async for _ in self._service.watch(after):
                 break  # something has happened
@@ -61,15 +61,15 @@ class History:
     def view(self, person: Person) -> MemoryView:
         """Return the history, without the names of jobs that the person may not see."""
         self.sample()
-        own = {each.name for each in self._service.records() if person.owns(each.submitted.tenant)}
+        own = {each.name for each in self._service.reports.records() if person.owns(each.submitted.tenant)}
 
         def shown(shares: list[ShareView]) -> list[ShareView]:
             return shares if person.operates else hidden(shares, own)
 
         return {
-            "now_s": self._service.now_s,
+            "now_s": self._service.ledger.now_s,
             "since_s": self._since_s,
-            "slots": {switch["name"]: switch["slots"] for switch in self._service.switches()},
+            "slots": {switch["name"]: switch["slots"] for switch in self._service.reports.switches()},
             "switches": {
                 name: [{"at_s": each["at_s"], "shares": shown(each["shares"])} for each in moments]
                 for name, moments in self._moments.items()

@@ -19,17 +19,21 @@ def render(service: Daemon, *, streams: int, answers: Mapping[int, int]) -> str:
 
     `streams` is the number of open streams, and `answers` the number of answers so far by status code.
     """
-    records, servers, switches = service.records(), service.servers(), service.switches()
+    records, servers, switches = (
+        service.reports.records(),
+        service.reports.servers(),
+        service.reports.switches(),
+    )
     states = Counter(record.state for record in records)
     late = sum(record.late and not record.over for record in records)
     done_late = sum(record.late and record.state == "completed" for record in records)
     found_none = [(each.name, each.fallback_share) for each in records]
     gauges: list[tuple[str, str, dict[str, float]]] = [
-        ("start_time_seconds", "When the service was first started.", {"": service.began_at}),
+        ("start_time_seconds", "When the service was first started.", {"": service.ledger.clock.began_at}),
         (
             "clock_seconds",
             "Seconds since the service was first started, on its own clock.",
-            {"": service.now_s},
+            {"": service.ledger.now_s},
         ),
         ("ready", "Whether the service is ready: 1, or 0.", {"": float(not service.ready)}),
         ("jobs", "Jobs by state.", _by("state", ((state, states[state]) for state in get_args(State)))),
@@ -69,7 +73,7 @@ def render(service: Daemon, *, streams: int, answers: Mapping[int, int]) -> str:
         ("http_streams", "Open streams of server-sent events.", {"": streams}),
     ]
     counters: list[tuple[str, str, dict[str, float]]] = [
-        ("decisions_total", "Decisions by kind.", _by("event", service.counted().items())),
+        ("decisions_total", "Decisions by kind.", _by("event", service.ledger.log.counts.items())),
         ("http_responses_total", "Answers to requests by status code.", _by("code", sorted(answers.items()))),
     ]
     lines: list[str] = []

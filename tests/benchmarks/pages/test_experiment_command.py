@@ -12,8 +12,9 @@ from typer.testing import CliRunner, Result
 from benchmarks.pages import QUESTIONS, RESULTS, load
 from benchmarks.pages.__main__ import arguments, listing
 from bmv2_topos.harness.page import rows_of
+from ina.cli.command import USAGE, Failure
 from ina.cli.commands import for_typer
-from ina.cli.errors import USAGE, Failure, verdict
+from ina.cli.errors import verdict
 from ina.cli.experiment import experiment
 
 

@@ -14,8 +14,7 @@ from bmv2_topos.testbeds.netns.errors import MissingRequirement
 from bmv2_topos.testbeds.netns.namespaces import existing
 from hostlib.launch import command_line
 from ina.bench.switch import bench_switch
-from ina.bench.veth import FRAME, PATIENCE_S, VethBench, VethPassed, bench_veth, keep_full
-from ina.bench.veth_bed import check
+from ina.bench.veth import FRAME, PATIENCE_S, VethBench, VethPassed, bench_veth, check, keep_full
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 

@@ -25,7 +25,7 @@ from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.ledger import Ledger
 from ina.service.policies import Policies
-from ina.service.reload import Files
+from ina.service.serve import Files
 from ina.service.store import Store
 from ina.service.threads import Threads
 from ina.service.tokens import Tokens
@@ -152,7 +152,7 @@ class Bed:
 
     def fill_disk(self) -> None:
         """Leave no room for the state's file: the next write fails."""
-        limit_pages(self.ledger._store, full=True)
+        limit_pages(self.ledger.store, full=True)
 
     async def _settled(self) -> None:
         self.daemon.look_soon()
@@ -164,7 +164,7 @@ class Bed:
         """Return whether the daemon still has something to do at this time."""
         ledger, world = self.ledger, self.world
         world.tick()
-        if ledger.trouble:
+        if ledger.store.trouble:
             return False  # it tries again until it can write
         if ledger.woken.is_set() or self.daemon._effects._tasks:
             return True

@@ -163,7 +163,7 @@ class Mishaps:
                 (self._world.absent if kind == "absent" else self._world.endless).add(job.name)
                 await self._submit(daemon, job)
             case "cancel":
-                if not (going := [each.name for each in daemon.records() if not each.over]):
+                if not (going := [each.name for each in daemon.reports.records() if not each.over]):
                     return False
                 await daemon.cancel(rng.choice(going))
             case "cancel at once":
@@ -172,11 +172,11 @@ class Mishaps:
                 await asyncio.sleep(rng.uniform(0.0, 0.5))
                 await self._life.daemon.cancel(name)
             case "retry":
-                if not (failed := [each.name for each in daemon.records() if each.state == "failed"]):
+                if not (failed := [each.name for each in daemon.reports.records() if each.state == "failed"]):
                     return False
                 await daemon.retry(rng.choice(failed))
             case "drain":
-                name = rng.choice([*daemon.topology.server, *daemon.topology.switch])
+                name = rng.choice([*daemon.ledger.topology.server, *daemon.ledger.topology.switch])
                 await daemon.drain(name, back=rng.random() < 0.5)
             case "policies":
                 settings = AllocationSettings(memory=rng.choice(MEMORY), period_s=10.0)
@@ -188,8 +188,8 @@ class Mishaps:
                 await daemon.change_cluster(cluster)
                 self._life.cluster = cluster
             case "quota":
-                if rng.random() < 0.3 and (quotas := daemon.quotas()):
-                    await daemon.remove_quota(quotas[0].quota.tenant)
+                if rng.random() < 0.3 and (quotas := daemon.ledger.quotas.states()):
+                    await daemon.remove_quota(quotas[0]["tenant"])
                 else:
                     gpus = self._world.cluster.gpus
                     await daemon.set_quota(Quota("a", gpus=rng.randint(min(4, gpus), gpus)))
@@ -214,7 +214,7 @@ class Mishaps:
         return record.name
 
     async def _duplicate(self, daemon: Daemon) -> bool:
-        said = [each.submitted for each in daemon.records() if not each.over]
+        said = [each.submitted for each in daemon.reports.records() if not each.over]
         if not said:
             return False
         other = self._rng.choice(said)
@@ -238,7 +238,7 @@ class Mishaps:
         self._names += 1
         job = Job(
             name=f"j{self._names}",
-            workers=workers or min(rng.randint(1, 4), self._life.daemon.topology.gpus),
+            workers=workers or min(rng.randint(1, 4), self._life.daemon.ledger.topology.gpus),
             command=("train",),
             stages_s=STAGES_S[self._names % len(STAGES_S)],
             layers_bytes=(rng.randint(1, 40) * 100_000,),

@@ -19,7 +19,7 @@ from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.ledger import Ledger
 from ina.service.policies import Policies
-from ina.service.retention import Retention
+from ina.service.records import Retention
 from ina.service.store import Store
 from tests import effort
 from tests.ina.service.mishaps import Mishaps, Wrong
@@ -231,19 +231,21 @@ class Schedule:
             daemon = self.daemon
             if daemon.ready:
                 continue
-            down = {each["name"]: each["down"] for each in (*daemon.servers(), *daemon.switches())}
+            down = {
+                each["name"]: each["down"] for each in (*daemon.reports.servers(), *daemon.reports.switches())
+            }
             for name, why in down.items():
                 if why == "drained":
                     await daemon.drain(name, back=True)
-            going = [record for record in daemon.records() if not record.over]
+            going = [record for record in daemon.reports.records() if not record.over]
             for record in going:
                 if record.submitted.called in self.world.endless:
                     await daemon.cancel(record.name)
-            if not going and not daemon.holds:
+            if not going and not daemon.ledger.holds:
                 return
             if self.loop.time() > until_s:
                 stay = [(each.name, each.state, each.reason) for each in going]
-                raise Wrong(f"not over after {MEND_S:g} s: {stay}; holds {set(daemon.holds)}")
+                raise Wrong(f"not over after {MEND_S:g} s: {stay}; holds {set(daemon.ledger.holds)}")
 
     async def check(self) -> None:
         """Look at what is left, and how jobs have ended. Raises Wrong."""
@@ -251,7 +253,7 @@ class Schedule:
         daemon, store = self.daemon, self._store
         assert store is not None
         audit = await daemon.audit()
-        if not audit.clean:
+        if not audit["clean"]:
             raise Wrong(f"the audit: {audit}")
         for what, found in self.world.left().items():
             if found:
@@ -275,10 +277,10 @@ class Schedule:
     def _ends(self) -> dict[str, tuple[str, str]]:
         """Return the state of each job and its reason, also of those that are forgotten."""
         found: dict[str, tuple[str, str]] = {
-            record.submitted.called: (record.state, record.reason) for record in self.daemon.records()
+            record.submitted.called: (record.state, record.reason) for record in self.daemon.reports.records()
         }
         for name in self.world.iterations.keys() - found.keys():
-            for archived in self.daemon.archived(name):
+            for archived in self.daemon.ledger.archived(name):
                 found[name] = archived["state"], archived["reason"]
         return found
 

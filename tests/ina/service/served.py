@@ -16,7 +16,7 @@ from ina.service.clock import Clock
 from ina.service.ledger import Ledger
 from ina.service.memory import StateInMemory
 from ina.service.policies import Policies
-from ina.service.retention import Retention
+from ina.service.records import Retention
 from ina.service.store import Store
 from tests.ina.service.virtual import Inline, VirtualLoop, World, daemon_of, in_memory, limit_pages
 
@@ -68,7 +68,7 @@ class Served:
         """Let time go on until this holds."""
         give_up = self.loop.time() + within_s
         while not holds():
-            jobs = [(each.name, each.state, each.reason) for each in self.daemon.records()]
+            jobs = [(each.name, each.state, each.reason) for each in self.daemon.reports.records()]
             assert self.loop.time() < give_up, (jobs, self.world.left())
             await asyncio.sleep(0.1)
 
@@ -79,22 +79,22 @@ class Served:
         self.world.iterations[name] = iterations
         given = {"workers": len(servers), "servers": tuple(servers), "iterations": iterations, **keys}
         await self.daemon.submit([Job(name=name, command=("train",), **given)])
-        await self.until(lambda: self.daemon.record(name).state == state)
+        await self.until(lambda: self.daemon.reports.record(name).state == state)
 
     async def over(self, *names: str, within_s: float = 200.0) -> list[str]:
         """Let time go on until these jobs, or all, are over; return how they are."""
-        wanted = names or [each.name for each in self.daemon.records()]
-        await self.until(lambda: all(self.daemon.record(name).over for name in wanted), within_s)
-        return [self.daemon.record(name).state for name in wanted]
+        wanted = names or [each.name for each in self.daemon.reports.records()]
+        await self.until(lambda: all(self.daemon.reports.record(name).over for name in wanted), within_s)
+        return [self.daemon.reports.record(name).state for name in wanted]
 
     def texts(self, name: str) -> list[str]:
         """Return what was decided about a job, in words."""
-        return [each["text"] for each in self.daemon.explain(name)["decisions"]]
+        return [each["text"] for each in self.daemon.reports.explain(name)["decisions"]]
 
     async def state(self, name: str, state: str, *, renewing: bool = True) -> None:
         """Let time go on until a job is in a state."""
         give_up = self.loop.time() + 200.0
-        while (record := self.daemon.record(name)).state != state:
+        while (record := self.daemon.reports.record(name)).state != state:
             assert not record.over, (record.state, record.reason)
             assert self.loop.time() < give_up, (record.state, record.reason)
             if renewing:
@@ -103,8 +103,8 @@ class Served:
 
     async def clean(self) -> None:
         """Wait until nothing is held; then nothing may be left."""
-        await self.until(lambda: not self.daemon.holds)
-        assert (await self.daemon.audit()).clean
+        await self.until(lambda: not self.daemon.ledger.holds)
+        assert (await self.daemon.audit())["clean"]
         await self.until(lambda: not any(self.world.left().values()))
         await self.until(lambda: not [*(self.folder / "external").glob("*")])
 

@@ -390,7 +390,7 @@ SECRET = "the job's own token"
 
 @pytest.fixture
 def machines(bed: Bed) -> list[tuple[list[str], list[int]]]:
-    first, *_, last = bed.daemon.topology.servers_for("worker")
+    first, *_, last = bed.daemon.ledger.topology.servers_for("worker")
     return [([first], [0, 1]), (["elsewhere", last], [2, 3])]
 
 
@@ -465,7 +465,7 @@ def test_nobody_elses_token_keeps_a_job(
 def test_what_is_wrong_is_named(
     http: httpx.Client, bed: Bed, change: dict[str, object], where: str, text: str
 ) -> None:
-    (server, *_) = bed.daemon.topology.server
+    (server, *_) = bed.daemon.ledger.topology.server
     given = dict(change)
     ranks = given.pop("ranks", [0, 1])
     asked = {"name": "a", "machines": [{"known_as": [server], "ranks": ranks}], "token_sha256": "0" * 64}
@@ -478,7 +478,7 @@ def test_what_is_wrong_is_named(
 
 def test_a_token_does_not_leave_the_client(bed: Bed, tmp_path: Path) -> None:
     """Only its SHA-256 does, until the holder shows it."""
-    (server, *_) = bed.daemon.topology.server
+    (server, *_) = bed.daemon.ledger.topology.server
     with Client(bed.url, timeout_s=TIMEOUT_S) as client:
         client.admit("a", [([server], [0])], SECRET)
-    assert SECRET not in repr(bed.daemon.record("a"))
+    assert SECRET not in repr(bed.daemon.reports.record("a"))

@@ -191,7 +191,7 @@ def test_logs_are_read_in_pieces_from_either_end(http: httpx.Client, bed: Bed) -
 
 def test_a_service_that_is_not_ready_says_so(http: httpx.Client, bed: Bed) -> None:
     assert http.get("/readyz").status_code == 200
-    bed.daemon._ready = "replaying 7 events"
+    bed.daemon.ready = "replaying 7 events"
     assert http.get("/readyz").json() == {"status": "replaying 7 events"}
     assert http.get("/readyz").status_code == 503
     assert http.get("/healthz").status_code == 200

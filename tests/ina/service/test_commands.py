@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from ina.cli.command import FAILED, USAGE, Failure
 from ina.cli.commands import app
-from ina.cli.errors import FAILED, USAGE, Failure, verdict
+from ina.cli.errors import verdict
 from ina.service.client import Client, ClientError, Refused, Unreachable
 from ina.service.tokens import Role, Tokens
 from tests.ina.service.bed import TIMEOUT_S, USER, Bed, job

@@ -13,10 +13,10 @@ from controller.core import Ended, Overdue, Retried
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job
 from ina.cli.service.common import rows
-from ina.cli.service.serving import _log_decisions
 from ina.service import views
 from ina.service.api.metrics import render
 from ina.service.ledger import Ledger
+from ina.service.logs import log_decisions
 from ina.service.policies import Policies
 from ina.service.quotas import Quota
 from ina.service.store import Store
@@ -40,14 +40,14 @@ async def test_a_job_that_waits_is_missed_when_its_deadline_passes_and_never_sta
     daemon, world = served.daemon, served.world
     world.iterations |= {"long": 120, "impossible": 1}
     await daemon.submit([job("long"), job("impossible", deadline_s=1.0, iterations=10_000_000)])
-    await served.until(lambda: daemon.record("impossible").over)
-    record = daemon.record("impossible")
+    await served.until(lambda: daemon.reports.record("impossible").over)
+    record = daemon.reports.record("impossible")
     assert (record.state, record.late) == ("missed", True)
     assert "it was waiting, with 10,000,000 of 10,000,000 iterations left" in record.reason
     assert record.ended_s is not None
     assert record.submitted.job.due_s == pytest.approx(record.ended_s, abs=0.2)
-    await served.until(lambda: daemon.record("long").over)
-    assert (daemon.record("long").state, daemon.record("long").late) == ("completed", False)
+    await served.until(lambda: daemon.reports.record("long").over)
+    assert (daemon.reports.record("long").state, daemon.reports.record("long").late) == ("completed", False)
     assert world.completed == {"long": 1}
     await served.clean()
 
@@ -60,13 +60,13 @@ async def test_a_job_whose_file_says_too_little_is_ended_when_its_deadline_passe
     daemon, world = served.daemon, served.world
     world.iterations |= {"told": 400, "next": 1}
     await daemon.submit([job("told", servers, deadline_s=12.0), job("next", servers)])
-    await served.until(lambda: daemon.record("told").over)
-    record = daemon.record("told")
+    await served.until(lambda: daemon.reports.record("told").over)
+    record = daemon.reports.record("told")
     assert record.state == "missed", record
     assert "it was still running after the 20 iterations" in record.reason
     assert record.ended_s is not None
     assert record.submitted.job.due_s == pytest.approx(record.ended_s, abs=0.2)
-    await served.until(lambda: daemon.record("next").over)
+    await served.until(lambda: daemon.reports.record("next").over)
     assert world.completed == {"next": 1}
     await served.clean()
 
@@ -75,20 +75,20 @@ async def test_a_job_that_goes_on_as_best_effort_is_completed_late_everywhere(se
     daemon, world = served.daemon, served.world
     world.iterations["patient"] = 100
     await daemon.submit([job("patient", deadline_s=2.0, on_late="best-effort")])
-    await served.until(lambda: daemon.now_s > 3.0)
-    assert "it has missed its deadline, 1." in daemon.explain("patient")["advice"][-1]
-    await served.until(lambda: daemon.record("patient").over)
-    record = daemon.record("patient")
+    await served.until(lambda: daemon.ledger.now_s > 3.0)
+    assert "it has missed its deadline, 1." in daemon.reports.explain("patient")["advice"][-1]
+    await served.until(lambda: daemon.reports.record("patient").over)
+    record = daemon.reports.record("patient")
     assert (record.state, record.late) == ("completed", True)
-    view = views.of_job(record, daemon.now_s)
+    view = views.of_job(record, daemon.ledger.now_s)
     assert (view["state"], view["late"]) == ("completed", True)
-    assert "completed late" in rows([view], daemon.now_s)[1][0]
-    texts = [(each["event"], each["text"]) for each in daemon.explain("patient")["decisions"]]
+    assert "completed late" in rows([view], daemon.ledger.now_s)[1][0]
+    texts = [(each["event"], each["text"]) for each in daemon.reports.explain("patient")["decisions"]]
     assert [text for event, text in texts if event == "late" and "has passed" in text]
     assert [text for event, text in texts if event == "ended" and "after its deadline" in text]
     assert "ina_controller_jobs_completed_late 1" in render(daemon, streams=0, answers={})
     await served.again()
-    assert served.daemon.record("patient").late
+    assert served.daemon.reports.record("patient").late
 
 
 async def test_a_deadline_that_passes_while_no_controller_runs_is_noticed_and_an_end_before_it_counts(
@@ -99,12 +99,14 @@ async def test_a_deadline_that_passes_while_no_controller_runs_is_noticed_and_an
     await served.daemon.submit(
         [job("in time", (LEFT,), deadline_s=10.0), job("too late", (RIGHT,), deadline_s=8.0)]
     )
-    await served.until(lambda: all(each.state == "running" for each in served.daemon.records()))
+    await served.until(lambda: all(each.state == "running" for each in served.daemon.reports.records()))
     await served.again(down_s=30.0)
-    await served.until(lambda: all(each.over for each in served.daemon.records()))
-    found = {each.name: (each.state, each.late) for each in served.daemon.records()}
+    await served.until(lambda: all(each.over for each in served.daemon.reports.records()))
+    found = {each.name: (each.state, each.late) for each in served.daemon.reports.records()}
     assert found == {"in time": ("completed", False), "too late": ("completed", True)}
-    (ended,) = [each for each in served.daemon.explain("in time")["decisions"] if each["event"] == "ended"]
+    (ended,) = [
+        each for each in served.daemon.reports.explain("in time")["decisions"] if each["event"] == "ended"
+    ]
     assert ended["numbers"]["ran_s"] == pytest.approx(60 * ITERATION_S, abs=0.5)  # not until that was seen
     await served.clean()
 
@@ -114,17 +116,17 @@ async def test_a_start_logs_what_it_decides_and_does_not_guess_what_silent_jobs_
 ) -> None:
     served.world.silent.add("silent")
     await served.submit("silent", 1000, (LEFT, RIGHT), deadline_s=12.0)
-    before = sum(served.daemon.counted().values())
+    before = sum(served.daemon.ledger.log.counts.values())
     await served.again(down_s=25.0)
     with caplog.at_level(logging.INFO, "ina.service.decisions"):
-        log = asyncio.create_task(_log_decisions(served.daemon))
+        log = asyncio.create_task(log_decisions(served.daemon))
         assert await served.over("silent") == ["missed"]
         await asyncio.sleep(0.1)
         log.cancel()
     why = "its deadline, 12 s after its arrival, has passed, and it was running"
-    assert served.daemon.record("silent").reason == why
+    assert served.daemon.reports.record("silent").reason == why
     lines = [(each.decision, each.getMessage()) for each in caplog.records if hasattr(each, "decision")]
-    assert lines == [(each.number, each.entry.text) for each in served.daemon.decisions(before)]
+    assert lines == [(each.number, each.entry.text) for each in served.daemon.reports.decisions(before)]
     assert why in [text for _, text in lines]
 
 
@@ -183,11 +185,11 @@ async def test_the_default_policies_meet_deadlines_that_a_queue_in_order_of_arri
     world.iterations |= dict.fromkeys(("long-1", "long-2"), 2000) | dict.fromkeys(DUE, 40)
     long = [job(f"long-{n}", at, iterations=2000) for n, at in ((1, ("h1", "h2")), (2, ("h3", "h4")))]
     await daemon.submit([replace(each, servers=()) for each in long])
-    await served.until(lambda: all(each.state == "running" for each in daemon.records()))
+    await served.until(lambda: all(each.state == "running" for each in daemon.reports.records()))
     due = [job(each, deadline_s=deadline_s, iterations=40) for each, deadline_s in DUE.items()]
     await daemon.submit([replace(each, servers=()) for each in due])
     await served.over(within_s=1000.0)
-    assert [each.name for each in daemon.records() if each.late] == missed
+    assert [each.name for each in daemon.reports.records() if each.late] == missed
     await served.clean()
 
 

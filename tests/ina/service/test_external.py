@@ -32,8 +32,8 @@ async def test_a_job_leaves_its_switches_when_nobody_renews_its_lease(served: Se
     await served.daemon.admit(external(), holder="")
     await served.state("job", "running")
     assert served.world.left()["jobs on switches"]
-    await served.until(lambda: served.daemon.record("job").over, LEASE_S + 5)
-    record = served.daemon.record("job")
+    await served.until(lambda: served.daemon.reports.record("job").over, LEASE_S + 5)
+    record = served.daemon.reports.record("job")
     assert record.state == "failed"
     assert "has not sent a request for 20 s" in record.reason
     await served.clean()
@@ -46,7 +46,7 @@ async def test_the_default_scheduler_leaves_jobs_on_the_servers_that_they_name(s
     await served.daemon.admit(external(), holder="")
     await served.state("job", "running")
     for name, servers in (("named", ("h3",)), ("job", (LEFT, RIGHT))):
-        place = served.daemon.record(name).place
+        place = served.daemon.reports.record(name).place
         assert place.servers == servers
     await served.daemon.leave("job")
     await served.over()
@@ -65,14 +65,14 @@ async def test_a_job_that_waits_leaves_the_queue_when_nobody_renews_its_lease(
     second = external("second", (LEFT, LEFT) if waits_for == "gpus" else (RIGHT,))
     await daemon.admit(second, holder="", tenant="a")
     give_up = served.loop.time() + 2 * LEASE_S
-    while not daemon.record("second#2").over:
+    while not daemon.reports.record("second#2").over:
         assert served.loop.time() < give_up
         await daemon.renew("first#1")
         await asyncio.sleep(1.0)
-    assert daemon.record("first#1").state == "running"
+    assert daemon.reports.record("first#1").state == "running"
     await daemon.leave("first#1")
-    await served.until(lambda: daemon.record("first#1").over)
-    assert daemon.record("first#1").state == "completed"
+    await served.until(lambda: daemon.reports.record("first#1").over)
+    assert daemon.reports.record("first#1").state == "completed"
     await served.clean()
 
 
@@ -83,12 +83,12 @@ async def test_a_controller_that_starts_again_gives_holders_a_whole_lease(served
     for _ in range(3):
         await asyncio.sleep(0.9 * LEASE_S)
         await served.again()
-        assert served.daemon.record("job").state == "running"
+        assert served.daemon.reports.record("job").state == "running"
         assert served.daemon.grant("job")["crosses"]
     if "killed" in why:
         await served.daemon.leave("job", why)
-    await served.until(lambda: served.daemon.record("job").over, LEASE_S + 5)
-    assert served.daemon.record("job").reason.endswith(why)
+    await served.until(lambda: served.daemon.reports.record("job").over, LEASE_S + 5)
+    assert served.daemon.reports.record("job").reason.endswith(why)
     await served.clean()
 
 
@@ -100,15 +100,15 @@ async def test_a_job_whose_server_is_drained_ends_once_its_holder_has_ended_its_
     await served.daemon.admit(external(), holder="")
     await served.state("job", "running")
     await served.daemon.drain(LEFT)
-    await served.until(lambda: served.daemon.record("job").state == "stopping")
+    await served.until(lambda: served.daemon.reports.record("job").state == "stopping")
     await served.daemon.renew("job")
     await served.until(lambda: bool(served.daemon._external.to_stop(0)))
     stop = await served.daemon.renew("job")
     assert stop
-    assert served.daemon.holds
+    assert served.daemon.ledger.holds
     await served.daemon.leave("job", stop)
-    await served.until(lambda: served.daemon.record("job").over)
-    assert served.daemon.record("job").state == "failed"
+    await served.until(lambda: served.daemon.reports.record("job").over)
+    assert served.daemon.reports.record("job").state == "failed"
     await served.clean()
 
 
@@ -121,7 +121,7 @@ async def test_a_job_that_was_cancelled_leaves_as_soon_as_its_workers_have_ended
     await served.daemon.leave("job", "told to end")
     await served.clean()
     assert served.loop.time() - began_s < LEASE_S / 4
-    assert served.daemon.record("job").state == "cancelled"
+    assert served.daemon.reports.record("job").state == "cancelled"
 
 
 async def test_a_controller_that_dies_once_it_has_asked_workers_to_end_goes_on_asking(
@@ -143,12 +143,12 @@ async def test_a_controller_that_dies_once_it_has_asked_workers_to_end_goes_on_a
     began_s = served.loop.time()
     await served.again()
     assert served.world.left()["jobs on switches"]
-    while served.daemon.holds:
+    while served.daemon.ledger.holds:
         assert await served.daemon.renew("job") == "by its owner"
         assert served.loop.time() < began_s + 2 * LEASE_S
         await asyncio.sleep(1.0)
     assert served.loop.time() > began_s + LEASE_S - 1.0
-    assert served.daemon.record("job").state == "cancelled"
+    assert served.daemon.reports.record("job").state == "cancelled"
     await served.clean()
 
 
@@ -157,11 +157,11 @@ async def test_a_holder_that_does_not_end_its_workers_when_told_loses_its_place(
     await served.state("job", "running")
     await served.daemon.cancel("job")
     give_up = served.loop.time() + 3 * LEASE_S
-    while served.daemon.holds:
+    while served.daemon.ledger.holds:
         assert served.loop.time() < give_up
         assert await served.daemon.renew("job") == "by its owner"
         await asyncio.sleep(1.0)
-    assert served.daemon.record("job").state == "cancelled"
+    assert served.daemon.reports.record("job").state == "cancelled"
     await served.clean()
 
 
@@ -214,14 +214,14 @@ async def test_memory_is_divided_when_somebody_asks_and_each_job_is_told_why(ser
     nothing = await daemon.reallocate()
     assert [(each["job"], each["changed"]) for each in nothing] == [("share", False), ("urgent", False)]
     assert nothing[0]["why"].endswith("shared with no other job: it has no deadline")
-    daemon._ledger.record([Measured(daemon.now_s, "urgent", None, 20_000_000)])
+    daemon.ledger.record([Measured(daemon.ledger.now_s, "urgent", None, 20_000_000)])
     (found,) = await daemon.reallocate("urgent", by="alice")
     assert found["changed"]
     before, after = (sum(each["slots"] for each in found[when].values()) for when in ("before", "after"))
     assert after > before
     assert "of its own" in found["why"]
     assert "iterations of 0.05 s of computing and 20,000,000 bytes in" in found["why"]
-    assert any("asked for by alice" in each.entry.text for each in daemon.decisions())
+    assert any("asked for by alice" in each.entry.text for each in daemon.reports.decisions())
     for name in ("share", "urgent"):
         await daemon.leave(name)
     await served.clean()
@@ -241,12 +241,12 @@ async def test_a_scheduler_that_groups_does_not_share_gpus_of_workers_that_it_ca
     everywhere = tuple(CLUSTER.servers_for("worker"))
     await daemon.submit([Job(name="own", workers=4, command=("train",), iterations=400, **stages)])
     await daemon.admit(Job(name="job", workers=4, servers=everywhere, **stages), holder="")
-    while not daemon.record("own").over:
-        assert daemon.record("job").state == "queued"
+    while not daemon.reports.record("own").over:
+        assert daemon.reports.record("job").state == "queued"
         await daemon.renew("job")
         await asyncio.sleep(1.0)
-    assert daemon.record("own").state == "completed"
-    assert any("take turns" in each.entry.text for each in daemon.decisions())
+    assert daemon.reports.record("own").state == "completed"
+    assert any("take turns" in each.entry.text for each in daemon.reports.decisions())
     await served.state("job", "running")
     await daemon.leave("job")
     await served.clean()
@@ -265,9 +265,9 @@ async def test_no_policy_stops_workers_that_it_cannot_start_again(served: Served
     for _ in range(30):
         assert await daemon.renew("job") == ""
         await asyncio.sleep(1.0)
-    assert daemon.record("urgent").state == "queued"
+    assert daemon.reports.record("urgent").state == "queued"
     await served.again()
-    assert daemon.record("job").state == "running"
+    assert daemon.reports.record("job").state == "running"
     await served.daemon.leave("job")
     assert await served.over() == ["completed"] * 2
     await served.clean()

@@ -17,20 +17,19 @@ OUTSIDE = {
         *("_executor.start", "_executor.grant", "_executor.stop", "_executor.forget"),
         *("_network.admit", "_network.remove"),
     },
-    "service/fallback_jobs.py": {"fallbacks.serve"},
+    "service/switches.py": {"fallbacks.serve"},
     "service/ledger.py": {
-        "_store.append",
-        "_store.hold",
-        "_store.remove_hold",
-        "_store.snapshot",
-        "_store.sync",
-        "_store.archive",
+        "store.append",
+        "store.hold",
+        "store.remove_hold",
+        "store.snapshot",
+        "store.sync",
     },
     "service/loop.py": {"shutil.rmtree"},
     "service/network.py": {"_fleet.reconcile", "_fleet.admit", "_fleet.remove", "controller.adjust"},
     "launch/executor.py": {"files.write", "subprocess.Popen"},
     "service/external.py": {"files.write"},
-    "fallback/servers.py": {"at.hold"},
+    "fallback/remote.py": {"at.hold"},
 }
 """Calls by which something outside the daemon's memory changes."""
 OF_PROCESSES = {
@@ -99,16 +98,16 @@ async def life(schedule: Schedule) -> None:
     world, job = schedule.world, schedule.job
     wide = job("wide", 4.0, workers=4)
     await schedule.ask(lambda daemon: daemon.submit([wide], key="wide"))
-    await schedule.until(lambda daemon: daemon.record("wide").state == "running" and bool(world.runs))
+    await schedule.until(lambda daemon: daemon.reports.record("wide").state == "running" and bool(world.runs))
     world.switches["s1"].wipe()
     (number,) = world.runs
     world.runs[99] = world.runs[number].again()  # as if a daemon had died that had started it
     schedule.kill()
     await schedule.until(lambda daemon: 99 not in world.runs)
     await schedule.ask(lambda daemon: daemon.drain("h1"))
-    await schedule.until(lambda daemon: daemon.record("wide").state == "queued")
+    await schedule.until(lambda daemon: daemon.reports.record("wide").state == "queued")
     await schedule.ask(lambda daemon: daemon.drain("h1", back=True))
-    await schedule.until(lambda daemon: daemon.record("wide").over)
+    await schedule.until(lambda daemon: daemon.reports.record("wide").over)
     pair = [job("patient", 1.0, workers=2), job("urgent", 1.0, workers=2, deadline_s=100.0)]
     await schedule.ask(lambda daemon: daemon.submit(pair, key="pair"))
     await schedule.until(lambda daemon: bool(world.runs))

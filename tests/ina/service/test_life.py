@@ -25,8 +25,8 @@ async def test_a_job_that_gives_up_while_a_switch_hangs_starts_again(served: Ser
     (run,) = world.runs.values()
     run.status.ends["own"] = "rank 0 exited with status 1"
     world.hung_s = 0.0
-    await served.until(lambda: daemon.record("own").starts == 2 or daemon.record("own").over)
-    assert not daemon.record("own").over, daemon.record("own").reason
+    await served.until(lambda: daemon.reports.record("own").starts == 2 or daemon.reports.record("own").over)
+    assert not daemon.reports.record("own").over, daemon.reports.record("own").reason
     assert "s to answer; rank 0 exited with status 1" in " ".join(served.texts("own"))
     assert await served.over() == ["completed"]
     await served.clean()
@@ -36,7 +36,7 @@ async def test_a_job_that_is_being_started_does_not_wait_for_its_turn(served: Se
     seen: set[tuple[str, str]] = set()
 
     def over() -> bool:
-        record = served.daemon.record("own")
+        record = served.daemon.reports.record("own")
         seen.add((record.state, record.reason))
         return record.over
 
@@ -57,7 +57,7 @@ async def test_a_job_with_a_worker_that_never_joins_fails_with_its_rank_and_free
     await served.submit("next", 20, everything, "queued")
     await served.again()
     assert await served.over() == ["failed", "completed"]
-    assert "rank 1 never joined" in served.daemon.record("absent").reason
+    assert "rank 1 never joined" in served.daemon.reports.record("absent").reason
     assert served.world.completed == {"next": 1}
     await served.clean()
 
@@ -69,12 +69,12 @@ async def test_the_end_of_a_job_that_reports_nothing_is_unknown_once_it_runs_lon
     served.world.endless.add("silent")
     await served.submit("silent", 100, WIDE, compute_s=0.1)
     served.world.iterations["silent"] = 0
-    left_s = served.daemon.record("silent").left_s
+    left_s = served.daemon.reports.record("silent").left_s
     assert left_s is not None
     assert 5.0 < left_s < 15.0
-    await served.until(lambda: served.daemon.record("silent").left_s is None)
+    await served.until(lambda: served.daemon.reports.record("silent").left_s is None)
     await asyncio.sleep(60.0)
-    record = served.daemon.record("silent")
+    record = served.daemon.reports.record("silent")
     assert (record.state, record.left_s, record.late) == ("running", None, False)
 
 
@@ -87,7 +87,7 @@ async def test_jobs_are_refused_whose_folder_is_not_on_the_machine_of_the_testbe
         with pytest.raises(BadSpec, match=f"'lost': extra.folder = '{folder}': want a directory on"):
             await served.submit("lost", 1, (LEFT,), extra={"folder": str(folder)})
     await served.submit("found", 2000, (LEFT,), extra={"folder": str(tmp_path)})
-    assert [each.name for each in served.daemon.records()] == ["found"]
+    assert [each.name for each in served.daemon.reports.records()] == ["found"]
 
 
 # --------------------------------------------------------------------------- drains
@@ -97,12 +97,12 @@ async def test_a_job_whose_server_is_drained_hears_so_and_waits_for_its_gpus(ser
     everything = sum(server.gpus for server in CLUSTER.servers)
     await served.submit("wide", 2000, workers=everything)
     await served.daemon.drain(LEFT)
-    await served.until(lambda: served.daemon.record("wide").state == "queued")
+    await served.until(lambda: served.daemon.reports.record("wide").state == "queued")
     assert f"server {LEFT} is down: drained" in served.texts("wide")
-    assert served.daemon.record("wide").reason == f"server {LEFT} is down: drained"
+    assert served.daemon.reports.record("wide").reason == f"server {LEFT} is down: drained"
     await served.submit("next", 1, state="queued", workers=everything)
     lost = CLUSTER.server[LEFT].gpus
-    assert served.daemon.record("next").reason == (
+    assert served.daemon.reports.record("next").reason == (
         f"needs {everything} GPUs; {everything - lost} of {everything - lost} are free; "
         f"{lost} more on servers that are down, drained or gone"
     )
@@ -111,9 +111,9 @@ async def test_a_job_whose_server_is_drained_hears_so_and_waits_for_its_gpus(ser
 async def test_a_server_is_drained_once(served: Served) -> None:
     daemon = served.daemon
     await daemon.drain(RIGHT, by="alice")
-    before = daemon.decisions()
+    before = daemon.reports.decisions()
     await daemon.drain(RIGHT, by="bob")
-    assert daemon.decisions() == before
+    assert daemon.reports.decisions() == before
     assert f"server {RIGHT}: drained by alice" in [each.entry.text for each in before]
     with pytest.raises(Conflict, match="is not drained"):
         await daemon.drain(LEFT, back=True)
@@ -140,11 +140,11 @@ def told(served: Served) -> dict[str, int]:
 
 def meant(served: Served) -> dict[str, int]:
     """Return how many they may have, as was decided."""
-    return {name: place.in_flight for name, place in served.daemon._ledger.desired().places.items()}
+    return {name: place.in_flight for name, place in served.daemon.ledger.desired().places.items()}
 
 
 def sizes(served: Served, name: str) -> list[int]:
-    return [region.size for region in served.daemon._ledger.desired().places[name].regions.values()]
+    return [region.size for region in served.daemon.ledger.desired().places[name].regions.values()]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ async def test_a_wrong_hold_time_of_the_job_file_is_corrected_by_the_running_job
     await served.until(lambda: sizes(served, "urgent") != believed)
     for size, before in zip(sizes(served, "urgent"), believed, strict=True):
         assert size == pytest.approx(before / 4, rel=0.1, abs=1.0)
-    assert any("a slot is held for 0.5 ms" in each.entry.text for each in served.daemon.decisions())
+    assert any("a slot is held for 0.5 ms" in each.entry.text for each in served.daemon.reports.decisions())
     await served.until(lambda: told(served) == meant(served) == {"urgent": min(sizes(served, "urgent"))})
     await end(served, "urgent")
 

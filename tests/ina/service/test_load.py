@@ -82,7 +82,7 @@ def test_on_a_full_disk_submissions_are_refused_and_the_daemon_goes_on(tmp_path:
     async def life() -> None:
         async with living(tmp_path, executor, 2) as (daemon, store):
             await daemon.submit([job("first")])
-            await until(lambda: daemon.record("first").state == "running")
+            await until(lambda: daemon.reports.record("first").state == "running")
 
             limit(store, size(store))
             refused: list[str] = []
@@ -93,8 +93,8 @@ def test_on_a_full_disk_submissions_are_refused_and_the_daemon_goes_on(tmp_path:
                     refused.append(str(error))
             assert refused
             assert all("full" in each for each in refused)
-            assert "full" in daemon.trouble
-            assert all(each.name == "first" or each.state != "refused" for each in daemon.records())
+            assert "full" in daemon.ledger.store.trouble
+            assert all(each.name == "first" or each.state != "refused" for each in daemon.reports.records())
             with contextlib.suppress(StoreError):
                 await daemon.cancel("first")  # its workers are to end, which has to be written down first
             await asyncio.sleep(0.6)
@@ -103,16 +103,16 @@ def test_on_a_full_disk_submissions_are_refused_and_the_daemon_goes_on(tmp_path:
             with contextlib.suppress(Conflict):  # it was written down after all
                 await daemon.cancel("first")
             await daemon.submit([job("last")])
-            await until(lambda: daemon.record("first").state == "cancelled" and not executor.lives(0))
-            assert daemon.trouble == ""
+            await until(lambda: daemon.reports.record("first").state == "cancelled" and not executor.lives(0))
+            assert daemon.ledger.store.trouble == ""
 
             limit(store, size(store))
             for number in range(200):
                 with contextlib.suppress(StoreError):
                     await daemon.submit([job(f"again-{number}")])
-            assert "full" in daemon.trouble
+            assert "full" in daemon.ledger.store.trouble
             limit(store, 1 << 30)
-            await until(lambda: not daemon.trouble)  # although nobody asks for anything
+            await until(lambda: not daemon.ledger.store.trouble)  # although nobody asks for anything
 
     asyncio.run(life())
 
@@ -146,7 +146,7 @@ def test_submissions_that_come_at_once_share_a_sync_and_none_is_answered_before_
             monkeypatch.setattr(os, "fsync", counted)
             tasks = [asyncio.create_task(daemon.submit([job(f"job-{number}")])) for number in range(32)]
             await asyncio.gather(*tasks)
-            assert len(daemon.records()) == 32
+            assert len(daemon.reports.records()) == 32
 
     asyncio.run(life())
     assert syncs == [0, 0], "of the log and of its folder, and nobody had an answer by then"
@@ -159,7 +159,7 @@ def test_many_runs_are_looked_at_less_often(tmp_path: Path) -> None:
     async def life() -> None:
         async with living(tmp_path / "state", executor) as (daemon, _):
             await daemon.submit([job(f"job-{number}") for number in range(8)])
-            await until(lambda: all(record.state == "running" for record in daemon.records()))
+            await until(lambda: all(record.state == "running" for record in daemon.reports.records()))
             executor.looks.clear()
             loop = asyncio.get_running_loop()
             begin_s = loop.time()
@@ -169,6 +169,6 @@ def test_many_runs_are_looked_at_less_often(tmp_path: Path) -> None:
             took_s = loop.time() - begin_s
             assert executor.looks
             assert max(executor.looks.values()) <= took_s * 4 + 1
-            assert sum(executor.looks.values()) <= took_s * LOOKS_PER_S + len(daemon.records())
+            assert sum(executor.looks.values()) <= took_s * LOOKS_PER_S + len(daemon.reports.records())
 
     asyncio.run(life())

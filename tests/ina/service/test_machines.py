@@ -19,9 +19,9 @@ from controller.vocabulary.graphs import pinned
 from ina.errors import BadRun, ServiceError
 from ina.launch.engines import EngineChoice
 from ina.service.client import Client, Refused
-from ina.service.machines import MachineSite, read_cluster
 from ina.service.policies import Policies
-from ina.service.reload import Files
+from ina.service.serve import Files
+from ina.service.site import MachineSite, read_cluster
 from tests.ina.service.bed import serving
 
 LAB = """
@@ -137,7 +137,7 @@ def test_files_are_read_again_when_an_operator_asks(tmp_path: Path) -> None:
     ):
         found = client.reload()
         assert found["policies"]["scheduler"] == "srsf"
-        assert bed.daemon.topology == read_cluster(lab)
+        assert bed.daemon.ledger.topology == read_cluster(lab)
 
         def refused(change: Callable[[], Any]) -> str:
             change()
@@ -146,14 +146,14 @@ def test_files_are_read_again_when_an_operator_asks(tmp_path: Path) -> None:
             assert error.value.status == 409
             return str(error.value)
 
-        before: Topology = bed.daemon.topology
+        before: Topology = bed.daemon.ledger.topology
         text = refused(lambda: lab.write_text(LAB.replace("port = 2", "")))
         assert "nothing has changed: " in text
         assert "lab.toml:13: server 'n2': port is missing" in text
         lab.write_text(LAB.replace("10.0.0.2", "10.0.0.9"))
         text = refused(lambda: policies.write_text("scheduler = 3\n"))
         assert "policies.toml:1: scheduler = 3" in text
-        assert bed.daemon.topology is before  # both files are read before anything changes
+        assert bed.daemon.ledger.topology is before  # both files are read before anything changes
 
 
 def test_a_controller_without_files_has_none_to_read(tmp_path: Path) -> None:

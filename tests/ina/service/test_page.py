@@ -280,7 +280,7 @@ def test_buttons_that_would_be_refused_are_not_shown(page: Page, bed: Bed, http:
     with Client(bed.url, token="theirs", timeout_s=TIMEOUT_S) as holder:
         holder.leave("theirs", "it was killed")
     bed.fail("ours")
-    silent = bed.daemon.topology.switches[0].name
+    silent = bed.daemon.ledger.topology.switches[0].name
     bed.world.switches[silent].gone = True
     http.post("/v1/nodes/h2/drain")
     _open(page, bed)

@@ -16,11 +16,10 @@ from controller.switches.layout import TreeAdmission
 from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
 from controller.vocabulary import Region, Tree
 from controller.vocabulary.catalog import leaf_spine
-from ina.launch.plain import plain
+from ina.launch.files import plain
 from ina.service.clock import Clock
-from ina.service.holds import HeldRun, held_run
 from ina.service.policies import Policies
-from ina.service.steps import Resize, Start, Stop, steps
+from ina.service.steps import HeldRun, Resize, Start, Stop, held_run, steps
 from ina.service.store import Store
 from tests.ina.service.test_policies import ledger_of
 
@@ -155,7 +154,7 @@ def test_how_the_clock_stands_is_written_down_once_and_when_it_was_stepped(
     with Store(tmp_path) as store:
         ledger = ledger_of(store, Policies("fifo"))
         wall = [0.0]
-        ledger._clock = Clock(0.0, 0.0, wall=lambda: wall[0], monotonic=lambda: 0.0, boot="this")
+        ledger.clock = Clock(0.0, 0.0, wall=lambda: wall[0], monotonic=lambda: 0.0, boot="this")
         ledger.keep_time()
         assert store.fact("clock") == '{"boot": "this", "ahead_s": 0.0}'
         assert not caplog.text

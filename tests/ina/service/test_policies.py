@@ -16,12 +16,11 @@ from controller.policies.scheduling import BadDecision, Submission
 from controller.policies.scheduling.policy import Decision, Group, ReportedJob, View
 from controller.policies.settings import AllocationSettings, default_for
 from controller.vocabulary import Job, fabrics
-from ina.launch.plain import plain, record_of
+from ina.launch.files import plain, record_of
 from ina.service.clock import Clock
 from ina.service.ledger import Ledger
 from ina.service.policies import Policies, read_policies
-from ina.service.snapshots import program
-from ina.service.store import Store
+from ina.service.store import Store, program
 from tests.ina.service.served import Served
 
 CLUSTER = fabrics.leaf_spine(2, 2, 2, fabrics.Parts(gpus=2, slots=512))
@@ -274,13 +273,13 @@ async def test_a_scheduler_that_places_jobs_is_reached_by_a_reload_and_left_agai
         served.world.iterations[name] = 2000
         await daemon.submit([Job(name=name, workers=2, command=("train",), iterations=2000)])
     for placement, scheduler in (("scheduler", "joint"), ("netpack", "fifo"), ("scheduler", "fifo")):
-        await served.until(lambda: any(each.state == "running" for each in served.daemon.records()))
+        await served.until(lambda: any(each.state == "running" for each in served.daemon.reports.records()))
         settings = AllocationSettings(placement=placement, memory="shared")
         served.policies = Policies(scheduler, settings)
         await served.daemon.reload(served.policies)
         await served.again()
-        assert served.daemon.cluster([], operates=True)["policies"]["placement"] == placement
-    await served.until(lambda: all(each.over for each in served.daemon.records()), 2000.0)
-    assert {each.state for each in served.daemon.records()} == {"completed"}
+        assert served.daemon.reports.cluster([], operates=True)["policies"]["placement"] == placement
+    await served.until(lambda: all(each.over for each in served.daemon.reports.records()), 2000.0)
+    assert {each.state for each in served.daemon.reports.records()} == {"completed"}
     assert served.world.completed == {"a": 1, "b": 1, "c": 1}
     await served.clean()

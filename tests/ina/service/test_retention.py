@@ -16,9 +16,8 @@ from ina.errors import Conflict, Unknown
 from ina.service.clock import Clock
 from ina.service.ledger import _KNOWN, Ledger
 from ina.service.policies import Policies
-from ina.service.retention import Retention
-from ina.service.snapshots import frozen
-from ina.service.store import Store
+from ina.service.records import Retention
+from ina.service.store import Store, frozen
 from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served
 
 
@@ -27,12 +26,12 @@ async def run(served: Served, name: str, iterations: int = 20) -> None:
     served.world.iterations[name] = iterations
     job = Job(name=name, workers=1, servers=(LEFT,), command=("train",), iterations=iterations)
     await served.daemon.submit([job], key=name)
-    await served.until(lambda: served.daemon.record(name).over)
-    assert served.daemon.record(name).state == "completed"
+    await served.until(lambda: served.daemon.reports.record(name).over)
+    assert served.daemon.reports.record(name).state == "completed"
 
 
 def names(served: Served) -> list[str]:
-    return [each.name for each in served.daemon.records()]
+    return [each.name for each in served.daemon.reports.records()]
 
 
 @pytest.mark.parametrize("served", [{"retention": Retention(jobs=2)}], indirect=True)
@@ -46,22 +45,24 @@ async def test_the_oldest_jobs_are_forgotten_beyond_a_number_and_their_records_a
     await served.until(lambda: len(names(served)) <= 3)
     kept = names(served)
     assert kept == [f"j{number}" for number in range(6 - len(kept), 6)]
-    (archived,) = served.daemon.archived("j0")
+    (archived,) = served.daemon.ledger.archived("j0")
     assert (archived["state"], archived["number"], archived["done"]) == ("completed", 1, 20)
     with pytest.raises(Unknown):
-        served.daemon.record("j0")
-    assert all("j0" not in each.entry.jobs for each in served.daemon.decisions())
-    numbers = [each.number for each in served.daemon.decisions()]
+        served.daemon.reports.record("j0")
+    assert all("j0" not in each.entry.jobs for each in served.daemon.reports.decisions())
+    numbers = [each.number for each in served.daemon.reports.decisions()]
     assert numbers == sorted(numbers)
-    assert served.daemon.counted()["submitted"] == 6
-    logs = {str(served.daemon.record(name).submitted.number) for name in kept}
+    assert served.daemon.ledger.log.counts["submitted"] == 6
+    logs = {str(served.daemon.reports.record(name).submitted.number) for name in kept}
     await served.until(lambda: {each.name for each in (served.folder / "logs").iterdir()} == logs)
-    before = [(each.number, each.entry.text) for each in served.daemon.decisions()]
+    before = [(each.number, each.entry.text) for each in served.daemon.reports.decisions()]
     await served.again()
     assert names(served) == kept
-    assert [(each.number, each.entry.text) for each in served.daemon.decisions()][: len(before)] == before
+    assert [(each.number, each.entry.text) for each in served.daemon.reports.decisions()][
+        : len(before)
+    ] == before
     await run(served, "j0")
-    assert served.daemon.record("j0").submitted.number == 7
+    assert served.daemon.reports.record("j0").submitted.number == 7
     await served.clean()
 
 
@@ -85,7 +86,7 @@ async def test_a_job_that_runs_is_not_forgotten_nor_one_that_runs_again(served: 
         await run(served, f"j{number}")
     await served.until(lambda: len(names(served)) == 2)
     assert names(served)[0] == "long"
-    assert served.daemon.explain("long")["decisions"]
+    assert served.daemon.reports.explain("long")["decisions"]
     await served.daemon.cancel("long")
     await served.clean()
 
@@ -121,7 +122,7 @@ def test_memory_is_bounded_however_many_jobs_come_and_go(tmp_path: Path) -> None
 
 async def test_an_unfinished_job_is_never_forgotten_by_the_core(served: Served) -> None:
     await served.daemon.submit([Job(name="a", workers=1, command=("train",))])
-    core: Core = served.daemon._ledger.core
+    core: Core = served.daemon.ledger.core
     with pytest.raises(BadSpec, match="'a' is not over"):
         core.forget(["a"])
     await served.daemon.cancel("a")
@@ -144,10 +145,10 @@ async def test_a_name_is_free_when_its_job_is_over_and_each_is_found_again(serve
         assert (made.submitted.number, made.submitted.called) == (number, "again")
         with pytest.raises(Conflict, match="'again' that is not over"):
             await served.daemon.submit([job])
-        await served.until(lambda name=made.name: served.daemon.record(name).over)  # type: ignore[misc]
+        await served.until(lambda name=made.name: served.daemon.reports.record(name).over)  # type: ignore[misc]
         await served.again()
-    assert served.daemon.named("again")[-1].number == 4
+    assert served.daemon.ledger.named("again")[-1].number == 4
     await served.until(lambda: "again" not in names(served))
     for way in ("again", "1"):
-        assert [(each["id"], each["number"]) for each in served.daemon.archived(way)] == [("again", 1)]
+        assert [(each["id"], each["number"]) for each in served.daemon.ledger.archived(way)] == [("again", 1)]
     await served.clean()

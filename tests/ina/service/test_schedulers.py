@@ -74,7 +74,7 @@ class Bed:
         stages_s: Stages = EVEN,
     ) -> Submitted:
         """Return a job of a model that the scheduler knows."""
-        plain = Submission(name, self.live.loop.now_s, gpus, 10, sum(stages_s), stages_s)
+        plain = Submission(name, self.live.loop.ledger.now_s, gpus, 10, sum(stages_s), stages_s)
         (spec,) = registry.complete_jobs([plain], registry.family(scheduler), SimulationConfig(CLUSTER))
         job = Job(name=name, workers=spec.gpus, command=command, model=spec.model, extra=spec.extra)
         self.specs[name] = LaunchSpec(job=Job(name=name, workers=spec.gpus, command=command))
@@ -97,7 +97,7 @@ class Bed:
                 lines = [
                     f"{each.at_s:.2f} {each.event} {each.jobs}: {each.text}" for each in core.log.entries
                 ]
-                holds = self.live.loop.holds
+                holds = self.live.loop.ledger.holds
                 pytest.fail("\n".join([f"not over: {core.desired()}", f"holds {holds}", *lines[-60:]]))
             return {
                 each.job.spec.name: each.outcome for each in core.finished_jobs if each.job.spec.name in names

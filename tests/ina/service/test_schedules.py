@@ -13,8 +13,8 @@ from controller.vocabulary import Link, Topology
 from controller.vocabulary.catalog import leaf_spine
 from controller.vocabulary.graphs import pinned
 from ina.errors import Conflict
+from ina.service.records import Wiring
 from ina.service.store import Store
-from ina.service.wiring import Wiring
 from tests import effort
 from tests.clusters import without
 from tests.ina.service import mishaps, schedules
@@ -100,14 +100,16 @@ async def life(schedule: Schedule) -> None:
     waits = schedule.job("waits", 3.0, workers=2, servers=("h1", "h4"))
     wide = schedule.job("wide", 6.0, workers=3)
     await schedule.ask(lambda daemon: daemon.submit([wide, waits], key="both"))
-    await schedule.until(lambda daemon: daemon.record("wide").over or bool(schedule.world.runs))
+    await schedule.until(lambda daemon: daemon.reports.record("wide").over or bool(schedule.world.runs))
     await change(WHOLE)
     named = schedule.job("named", 100.0, workers=2, servers=("h2", "h3"))
     await schedule.ask(lambda daemon: daemon.submit([named], key="named"))
-    await schedule.until(lambda daemon: daemon.record("named").state == "running")
+    await schedule.until(lambda daemon: daemon.reports.record("named").state == "running")
     await change(without(WHOLE, ["s1", "h2"]))
-    await schedule.until(lambda daemon: daemon.record("named").over)
-    await schedule.until(lambda daemon: all(each.over for each in daemon.records()) and not daemon.holds)
+    await schedule.until(lambda daemon: daemon.reports.record("named").over)
+    await schedule.until(
+        lambda daemon: all(each.over for each in daemon.reports.records()) and not daemon.ledger.holds
+    )
     await schedule.until(lambda daemon: not strangers(schedule))
 
 
@@ -138,15 +140,15 @@ def test_a_file_that_changed_while_nobody_served_is_an_event_at_the_next_start()
         await schedule.until(lambda daemon: len(schedule.world.runs) == 2)
         schedule.kill()
         schedule.cluster = SMALL
-        await schedule.until(lambda daemon: daemon.topology == SMALL)
-        await schedule.until(lambda daemon: daemon.record("goes").over)
-        assert schedule.daemon.record("stays").starts == 1
-        texts = [each.entry.text for each in schedule.daemon.decisions()]
+        await schedule.until(lambda daemon: daemon.ledger.topology == SMALL)
+        await schedule.until(lambda daemon: daemon.reports.record("goes").over)
+        assert schedule.daemon.reports.record("stays").starts == 1
+        texts = [each.entry.text for each in schedule.daemon.reports.decisions()]
         assert "cluster: switch 's2' has left the cluster" in texts
         schedule.kill()  # what is known of both clusters is replayed
         await schedule.wait(1.0)
-        await schedule.until(lambda daemon: daemon.topology == SMALL)
-        again = [each.entry.text for each in schedule.daemon.decisions()]
+        await schedule.until(lambda daemon: daemon.ledger.topology == SMALL)
+        again = [each.entry.text for each in schedule.daemon.reports.decisions()]
         assert again[: len(texts)] == texts
         await schedule.ask(lambda daemon: daemon.cancel("stays"))
 
@@ -156,11 +158,11 @@ def test_a_file_that_changed_while_nobody_served_is_an_event_at_the_next_start()
 def test_a_cluster_that_cannot_follow_is_refused_whole() -> None:
     async def story(schedule: Schedule) -> None:
         await schedule.until(lambda daemon: True)
-        before = schedule.daemon.decisions()
+        before = schedule.daemon.reports.decisions()
         with pytest.raises(Conflict, match=r"switch_ip = .10\.1\.1\.1.: want .., to which running workers"):
             await schedule.daemon.change_cluster(replace(SMALL, switch_ip="10.1.1.1"))
-        assert schedule.daemon.topology == WHOLE
-        assert schedule.daemon.decisions() == before
+        assert schedule.daemon.ledger.topology == WHOLE
+        assert schedule.daemon.reports.decisions() == before
         assert await schedule.daemon.change_cluster(WHOLE) == ()
 
     play(1, story, WHOLE)

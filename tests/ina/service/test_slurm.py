@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from controller.vocabulary.catalog import named
-from ina.errors import EngineError, ServiceError
+from ina.errors import EngineError
 from ina.launch import files, slurm, slurm_runs
-from ina.launch.engines import EngineChoice
 from ina.launch.orders import RunStatus
 from ina.launch.slurm_runs import SlurmRuns
 
@@ -148,10 +147,3 @@ def test_a_job_that_this_service_has_ended_has_not_failed(
 def test_a_server_that_slurm_does_not_have_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with runs_of(tmp_path, monkeypatch, "") as runs:
         assert runs.gone() == {"h1": "Slurm has no node h1", "h2": "Slurm has no node h2"}
-
-
-def test_only_slurm_has_licences() -> None:
-    with pytest.raises(ServiceError, match="licence 'ina_slots': executor 'local' has no licences"):
-        EngineChoice(licence="ina_slots")
-    with pytest.raises(ServiceError, match="executor 'kubernetes': want one of local, ssh, slurm, ray"):
-        EngineChoice("kubernetes")  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from tests.ina.service.served import LEFT, RIGHT, Served
 
 def test_events_and_holds_are_there_again(tmp_path: Path) -> None:
     with Store(tmp_path / "state") as store:
-        assert store.append([(1.0, {"kind": "a"}), (2.0, {"kind": "b"})]) == [1, 2]
+        assert store.append([(1.0, {"kind": "a"}), (2.0, {"kind": "b"})]) == 2
         store.hold({7: {"stage": "running"}})
         store.hold({7: {"stage": "stopping"}, 8: {}})
         store.remove_hold(8)
@@ -41,16 +41,16 @@ def test_events_are_written_all_or_none(tmp_path: Path) -> None:
         with pytest.raises(TypeError):
             store.append([(1.0, {"fine": 1}), (2.0, {"not JSON": object()})])
         assert list(store.events()) == []
-        assert store.append([(1.0, {})]) == [1]
+        assert store.append([(1.0, {})]) == 1
 
 
 def test_events_that_are_not_synced_are_there_again_and_a_state_without_writes_can_be_synced(
     tmp_path: Path,
 ) -> None:
     with Store(tmp_path) as store:
-        assert store.append([(1.0, {"kind": "a"})], synced=False) == [1]
+        assert store.append([(1.0, {"kind": "a"})], synced=False) == 1
         store.sync()
-        assert store.append([(2.0, {"kind": "b"})]) == [2]
+        assert store.append([(2.0, {"kind": "b"})]) == 2
     with Store(tmp_path) as store:
         store.sync()  # its log is made by the first write
         assert [row.body["kind"] for row in store.events()] == ["a", "b"]
@@ -357,27 +357,27 @@ async def test_after_a_restore_what_runs_goes_on_and_nothing_is_done_twice(serve
     world, backup = served.world, served.folder / "backup"
     world.iterations |= {"goes on": 800, "done since": 100, "later": 400, "new": 400}
     await served.daemon.submit([job("goes on", LEFT), job("done since", RIGHT), job("later", RIGHT)])
-    await served.until(lambda: [r.state for r in served.daemon.records()][:2] == ["running"] * 2)
+    await served.until(lambda: [r.state for r in served.daemon.reports.records()][:2] == ["running"] * 2)
     recovery.back_up(served.folder, backup)
-    await served.until(lambda: served.daemon.record("done since").over)
-    await served.until(lambda: served.daemon.record("later").state == "running")
+    await served.until(lambda: served.daemon.reports.record("done since").over)
+    await served.until(lambda: served.daemon.reports.record("later").state == "running")
     logs = served.folder / "logs" / "3"
     logs.mkdir(parents=True)
     (logs / "rank-0.log").touch()
     await served.daemon.submit([job("new", "h2")])
-    await served.until(lambda: served.daemon.record("new").state == "running")
+    await served.until(lambda: served.daemon.reports.record("new").state == "running")
     assert len(world.runs) == 3
     await served.again(meanwhile=lambda: recovery.restore(backup, served.folder))
-    found = {each.name: (each.state, each.reason) for each in served.daemon.records()}
+    found = {each.name: (each.state, each.reason) for each in served.daemon.reports.records()}
     assert found["goes on"][0] == "running"
     for name, how in (("done since", "the job was running then"), ("later", "the job has run since")):
         assert found[name][0] == "failed"
         assert how in found[name][1], found
         assert "ina retry" in found[name][1], found
     await served.daemon.retry("later")
-    await served.until(lambda: all(each.over for each in served.daemon.records()))
+    await served.until(lambda: all(each.over for each in served.daemon.reports.records()))
     assert world.completed == {"goes on": 1, "done since": 1, "later": 1}
-    assert served.daemon.record("goes on").starts == 1
+    assert served.daemon.reports.record("goes on").starts == 1
     await served.clean()
     await served.again()
-    assert served.daemon.record("done since").state == "failed"
+    assert served.daemon.reports.record("done since").state == "failed"

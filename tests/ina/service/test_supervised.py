@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.vocabulary import jobs_of
-from controller.vocabulary.documents import Document
-from ina.service import logs, notify
+from controller.vocabulary import documents, jobs_of
+from ina.service import logs
 from ina.service.views import LogLine
 from tests.ina.service.bed import TIMEOUT_S, cluster, job, stand
 
@@ -44,7 +43,7 @@ def test_a_supervisor_hears_that_it_is_ready_lives_and_ends(
 
     async def life() -> list[str]:
         daemon, _, _ = stand(tmp_path, cluster())
-        task = asyncio.create_task(notify.follow(daemon, "http://here"))
+        task = asyncio.create_task(logs.notify(daemon, "http://here"))
         await asyncio.sleep(0)
         supervisor.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -70,7 +69,7 @@ def test_a_supervisor_hears_that_it_is_ready_lives_and_ends(
 
 @pytest.mark.parametrize("where", ["", "relative", "/nobody/is/there"])
 def test_without_a_supervisor_nobody_is_told(where: str) -> None:
-    assert not notify.tell("READY=1", environment={"NOTIFY_SOCKET": where})
+    assert not logs.tell("READY=1", environment={"NOTIFY_SOCKET": where})
 
 
 @pytest.mark.parametrize(
@@ -86,7 +85,7 @@ def test_without_a_supervisor_nobody_is_told(where: str) -> None:
 def test_the_watchdog_is_fed_twice_as_often_as_it_asks(
     environment: dict[str, str], every_s: float | None
 ) -> None:
-    assert notify.watchdog_s(environment) == every_s
+    assert logs.watchdog_s(environment) == every_s
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not on PATH")
@@ -117,14 +116,15 @@ def test_each_decision_is_a_line_with_its_number_and_its_jobs(stream: io.StringI
     async def life() -> Sequence[LogLine]:
         daemon, _, _ = stand(tmp_path, cluster())
         running = asyncio.create_task(daemon.run())
-        task = asyncio.create_task(logs.follow(daemon, 0))
-        await daemon.submit(jobs_of(Document("jobs", {"job": [job("vision")]}), cluster()))
+        task = asyncio.create_task(logs.log_decisions(daemon))
+        await daemon.changed(TIMEOUT_S)  # it is ready
+        await daemon.submit(jobs_of(documents.Document("jobs", {"job": [job("vision")]}), cluster()))
         while "started" not in stream.getvalue():
             await asyncio.sleep(0.01)
         task.cancel()
         running.cancel()
         await asyncio.gather(task, running, return_exceptions=True)
-        return daemon.decisions()
+        return daemon.reports.decisions()
 
     decisions = asyncio.run(asyncio.wait_for(life(), TIMEOUT_S))
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]

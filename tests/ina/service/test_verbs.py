@@ -46,14 +46,16 @@ class Verb:
 def spine(served: Served) -> str:
     """Return the switch of the job's tree between its racks."""
     racks = {CLUSTER.rack_of[each] for each in WIDE}
-    (found,) = {*served.daemon.record("own").place.tree.switches} - racks
+    (found,) = {*served.daemon.reports.record("own").place.tree.switches} - racks
     return found
 
 
 async def leaves(served: Served, before: str) -> None:
     """Let time go on until the job runs on another tree."""
-    await served.until(lambda: served.daemon.record("own").starts == 2 and len(served.world.runs) == 1)
-    await served.until(lambda: served.daemon.record("own").state == "running")
+    await served.until(
+        lambda: served.daemon.reports.record("own").starts == 2 and len(served.world.runs) == 1
+    )
+    await served.until(lambda: served.daemon.reports.record("own").state == "running")
     assert spine(served) != before
 
 
@@ -73,7 +75,7 @@ async def is_cancelled(served: Served) -> None:
 
 async def is_drained(served: Served) -> None:
     await served.daemon.drain(LEFT)
-    await served.until(lambda: served.daemon.record("own").state == "queued")
+    await served.until(lambda: served.daemon.reports.record("own").state == "queued")
     await served.daemon.drain(LEFT, back=True)
 
 
@@ -93,7 +95,7 @@ async def loses_a_link(served: Served) -> None:
 async def is_cut_off(served: Served) -> None:
     served.world.cut.add(cable(LEFT, CLUSTER.rack_of[LEFT]))
     await served.until(lambda: not served.world.runs)
-    assert served.daemon.record("own").state == "queued"
+    assert served.daemon.reports.record("own").state == "queued"
     served.world.cut.clear()
 
 
@@ -103,7 +105,7 @@ async def loses_its_runner(served: Served) -> None:
 
 
 async def loses_its_runner_again_and_again(served: Served) -> None:
-    while not served.daemon.record("own").over:
+    while not served.daemon.reports.record("own").over:
         for run in [*served.world.runs]:
             served.world.kill(run)
         await asyncio.sleep(0.1)
@@ -137,11 +139,11 @@ async def ends_as_its_server_is_drained(served: Served) -> None:
 async def ends_on_a_full_disk(served: Served) -> None:
     served.fill_disk()
     with contextlib.suppress(StoreError):
-        while not served.daemon.trouble:  # to the end of the last page
+        while not served.daemon.ledger.store.trouble:  # to the end of the last page
             await served.daemon.set_quota(Quota("a", gpus=2))
     await served.until(lambda: all(run.status.over for run in served.world.runs.values()))
     await asyncio.sleep(10.0)
-    assert not served.daemon.record("own").over
+    assert not served.daemon.reports.record("own").over
     served.fill_disk(room=True)
 
 
@@ -179,12 +181,12 @@ def test_a_job_is_done_once_and_nothing_of_it_stays(store: str, verb: Verb, kill
         if killed:
             await served.again()
         assert await served.over("own") == [verb.ends]
-        record = served.daemon.record("own")
+        record = served.daemon.reports.record("own")
         assert record.starts == verb.starts, served.texts("own")
         assert verb.said in " ".join((record.reason, *served.texts("own")))
         assert served.world.completed == ({"own": 1} if verb.ends == "completed" else {})
         served.world.mend()
-        for name in [*served.daemon._ledger.drained]:
+        for name in [*served.daemon.ledger.drained]:
             await served.daemon.drain(name, back=True)
         await served.clean()
 

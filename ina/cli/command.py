@@ -1,4 +1,16 @@
-"""Replies of commands, and output without layout: JSON objects, lines, numbers with units."""
+"""What commands consist of: options, replies, failures; and output without layout: JSON, lines, numbers.
+
+The exit codes:
+
+===  =====================================================
+0    done
+1    the work failed
+2    usage: an option or argument is wrong, or names a file that is not there or cannot be read
+3    the P4 program does not compile
+4    internal error: please report it
+130  interrupted (Ctrl-C, signal 2); any signal N that ends the command gives 128 + N
+===  =====================================================
+"""
 
 from __future__ import annotations
 
@@ -6,12 +18,42 @@ import json
 import math
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
 
 from ina.cli.screen import screen, visible
 
+T = TypeVar("T")
+FAILED = 1
+USAGE = 2
+COMPILE = 3
+INTERNAL = 4
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<prefix>[KMG])i?)?B?", re.IGNORECASE)
+
+
+class Failure(Exception):
+    """A command cannot continue; the process exits with `exit_code`."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        self.exit_code = exit_code
+        super().__init__(message)
+
+
+def refuse(wrong: object, message: str) -> None:
+    """Raise Failure, as for wrong usage, with this message if `wrong` is true."""
+    if wrong:
+        raise Failure(message, USAGE)
+
+
+class Declared:
+    """Names and keywords with which typer makes an option, or, with ``argument=True``, an argument."""
+
+    def __init__(self, *names: str, **keywords: Any) -> None:
+        self.names, self.keywords = names, keywords
+
+
+Json = Annotated[bool, Declared("--json", help="Print one JSON object instead of tables.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +131,15 @@ def _finite(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def by_column(rows: Iterable[tuple[str, Callable[[T], str]]], columns: Iterable[T]) -> list[list[str]]:
+    """Return the rows of a table with a column for each of `columns`.
+
+    `rows` has the title of each row, and a function that returns the row's cell for a column.
+    """
+    shown = list(columns)
+    return [[title, *map(cell, shown)] for title, cell in rows]
 
 
 def say(text: str) -> None:
