@@ -159,11 +159,10 @@ class AdmitSettings:
             machines = tuple(tuple(map(int, part.split(","))) for part in text.split("/")) if text else ()
         except ValueError:
             machines = ((-1,),)
-        if text and sorted(rank for ranks in machines for rank in ranks) != list(range(workers)):
-            raise Failure(
-                f"--machines {text!r}: want each rank of 0..{workers - 1} once, such as 0,1/2,3",
-                exit_code=USAGE,
-            )
+        refuse(
+            text and sorted(rank for ranks in machines for rank in ranks) != list(range(workers)),
+            f"--machines {text!r}: want each rank of 0..{workers - 1} once, such as 0,1/2,3",
+        )
         return machines or (tuple(range(workers)),)
 
 
@@ -220,8 +219,7 @@ def _serve_on_switches(asked: AdmitSettings) -> None:
         if asked.host:
             fabric = replace(fabric, attached=_reached(fabric, asked.host, asked.switch_ip))
         fabric, offers = settled(fabric)  # after all checks that need no switch
-        if asked.host and offers.shared:
-            raise Failure(_ONE_EACH, exit_code=USAGE)
+        refuse(asked.host and offers.shared, _ONE_EACH)
         check_memory(asked.memory, [spec], offers)
         opened = open_fabric(fabric, [spec.children])
     with opened as switches_there:

@@ -41,8 +41,7 @@ def cluster_of(
     Raises Failure for options that contradict the file; BadSpec.
     """
     refuse(fabric.attached or fabric.tree, "--cluster, --tree and --switch are mutually exclusive")
-    if fabric.impairments:
-        raise Failure(LINK_FAULTS, exit_code=USAGE)
+    refuse(fabric.impairments, LINK_FAULTS)
     from controller.vocabulary.files import read_topology
 
     return ClusterSpec(
@@ -71,12 +70,11 @@ def names_of(given: Sequence[str], machines: int) -> list[list[str]]:
 
     Raises Failure unless there are `machines` values, one for each machine that has ranks.
     """
-    if len(given) != machines:
-        raise Failure(
-            f"--machine: the ranks are on {machines} machines, but {len(given)} are given: want one each, in "
-            "the order of their lowest ranks",
-            exit_code=USAGE,
-        )
+    refuse(
+        len(given) != machines,
+        f"--machine: the ranks are on {machines} machines, but {len(given)} are given: want one each, in "
+        "the order of their lowest ranks",
+    )
     return [each.split(",") for each in given]
 
 
@@ -118,8 +116,7 @@ def ranks_on(text: str, workers: int | None) -> RanksOn:
         if found[1] in slots:
             raise Failure(f"--hosts: machine {found[1]!r} is given twice; want NAME:RANKS", USAGE)
         slots[found[1]] = int(found[2]) if found[2] else None
-    if not slots:
-        raise Failure(f"--hosts {text!r}: want names of machines, but there are none", USAGE)
+    refuse(not slots, f"--hosts {text!r}: want names of machines, but there are none")
     if workers is None:
         counts = [each or 1 for each in slots.values()]
     elif all(slots.values()):

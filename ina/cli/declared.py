@@ -127,8 +127,10 @@ def check_output(option: str, path: Path, *, directory: bool = False) -> None:
     `option` is the option's name and a space, for messages.
     """
     try:
-        if path.exists() and path.is_dir() != directory:
-            raise Failure(f"{option}{path}: {'not a directory' if directory else 'a directory'}", USAGE)
+        refuse(
+            path.exists() and path.is_dir() != directory,
+            f"{option}{path}: {'not a directory' if directory else 'a directory'}",
+        )
         there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
     except OSError as error:
         raise Failure(f"{option}{path}: {error.strerror}", USAGE) from error

@@ -174,10 +174,9 @@ def _scenarios(one: Experiment, asked: ExperimentSettings) -> Sequence[Run]:
 
 def _of_runner(one: Experiment, scenarios: Sequence[Run], runner: str) -> Sequence[Run]:
     found = {"netns" if scenario.real else "virtual" for scenario in scenarios}
-    if runner not in found:
-        raise Failure(
-            f"{one.name} has no runs of {runner!r}; its runners: {', '.join(sorted(found))}", exit_code=USAGE
-        )
+    refuse(
+        runner not in found, f"{one.name} has no runs of {runner!r}; its runners: {', '.join(sorted(found))}"
+    )
     return [scenario for scenario in scenarios if scenario.real == (runner == "netns")]
 
 

@@ -167,11 +167,10 @@ def _serve_machine(asked: FallbackOptions) -> None:
     topology = read_topology(required(asked.cluster, "--serve"))
     name = identified(topology, [asked.machine] if asked.machine else known_as())
     server = topology.server[name]
-    if not server.serves_fallback_at:
-        raise Failure(
-            f"machine {name!r} has neither the role fallback nor a fallback_port in the cluster file",
-            exit_code=USAGE,
-        )
+    refuse(
+        not server.serves_fallback_at,
+        f"machine {name!r} has neither the role fallback nor a fallback_port in the cluster file",
+    )
     address = (reached_at(topology, name), server.serves_fallback_at)
     more = ("--capacity", str(asked.capacity), "--remind", str(asked.remind))
     with (

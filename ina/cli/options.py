@@ -270,8 +270,10 @@ class TlsOptions:
 
     def tls(self, address: str) -> Tls | None:
         """Return the TLS settings of a connection to `address`; None without TLS. Raises Failure."""
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise Failure("--tls-cert and --tls-key need each other: give both or neither", exit_code=USAGE)
+        refuse(
+            (self.tls_cert is None) != (self.tls_key is None),
+            "--tls-cert and --tls-key need each other: give both or neither",
+        )
         if self.tls_ca is not None:
             refuse(
                 address.startswith("unix:"),

@@ -159,8 +159,7 @@ class JobsToRun:
         COMMAND is given, and if COMMAND, ``-np`` or ``--name`` is given together with ``--jobs``.
         """
         if self.jobs is None:
-            if not self.command:
-                raise Failure("nothing to run: give -- COMMAND..., or --jobs FILE", exit_code=USAGE)
+            refuse(not self.command, "nothing to run: give -- COMMAND..., or --jobs FILE")
             return None
         refuse(
             self.command or workers is not None or self.name != NAMELESS,
@@ -380,8 +379,7 @@ class FabricOptions:
         refuse(
             fabric.attached and captures, "--pcap is for switches that are started: give it to 'ina switch'"
         )
-        if fabric.attached and impairments:
-            raise Failure(LINK_FAULTS, exit_code=USAGE)
+        refuse(fabric.attached and impairments, LINK_FAULTS)
         return fabric
 
 
@@ -470,12 +468,11 @@ def check_preempt(preempt: bool | None, offers: SwitchInfo, priority: int | None
 def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
     """Raise Failure for jobs that no switch could serve; ConfigError for unusable congestion rules."""
     for spec in specs:
-        if spec.job.workers < 1 or (not fabric.several and spec.children > MAX_CHILDREN):
-            raise Failure(
-                f"{_named(spec)}{spec.children} workers: want 1 to {MAX_CHILDREN} per switch, the width of "
-                "its bitmap; --tree allows more",
-                exit_code=USAGE,
-            )
+        refuse(
+            spec.job.workers < 1 or (not fabric.several and spec.children > MAX_CHILDREN),
+            f"{_named(spec)}{spec.children} workers: want 1 to {MAX_CHILDREN} per switch, the width of "
+            "its bitmap; --tree allows more",
+        )
         find(spec.job.congestion).make()  # report an error in a file once, before anything starts
 
 

@@ -264,8 +264,7 @@ def parse_settings(texts: Sequence[str] | None, policies: Sequence[str]) -> tupl
 def parse_policies(text: str) -> list[str]:
     """Return the policy names given to ``--policy``. Raises Failure if a name is unknown or given twice."""
     names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise Failure("--policy: no policy given; 'ina schedule policies' lists them", USAGE)
+    refuse(not names, "--policy: no policy given; 'ina schedule policies' lists them")
     for name in names:
         try:
             check_known(name)

@@ -269,8 +269,7 @@ class WantedCells:
         if self.index is None:
             return ()
         found = options.parse_numbers("--index", self.index)
-        if max(found) >= size:
-            raise Failure(f"--index {self.index}: want cells of {name}, 0 to {size - 1}", exit_code=USAGE)
+        refuse(max(found) >= size, f"--index {self.index}: want cells of {name}, 0 to {size - 1}")
         return found
 
     def check_list(self) -> None:

@@ -172,8 +172,7 @@ class EmbeddedSettings:
             "--watch": (self.watch, "whose files it watches"),
         }
         for option, (given, why) in needs.items():
-            if given and self.program is None:
-                raise Failure(f"{option} needs --program, {why}", exit_code=USAGE)
+            refuse(given and self.program is None, f"{option} needs --program, {why}")
 
 
 def switch(asked: EmbeddedSettings) -> None:
@@ -271,8 +270,7 @@ def _interface(text: str) -> str:
 
 
 def _ports(texts: list[str]) -> dict[int, softswitch.PortSpec]:
-    if not texts:
-        raise Failure("the switch has no ports; give --port or -i", exit_code=USAGE)
+    refuse(not texts, "the switch has no ports; give --port or -i")
     specs: dict[int, softswitch.PortSpec] = {}
     for text in texts:
         number, equals, spec = text.partition("=")

@@ -192,8 +192,7 @@ def decided(inputs: Inputs, settings: AllocationSettings, *, placed: bool) -> Al
 def one_job(name: str, jobs: Sequence[Job]) -> Job:
     """Return the job with this name. Raises Failure if there is none."""
     found = {job.name: job for job in jobs}
-    if name not in found:
-        raise Failure(f"no job {name!r}: {hint(name, found)}", USAGE)
+    refuse(name not in found, f"no job {name!r}: {hint(name, found)}")
     return found[name]
 
 

@@ -125,11 +125,10 @@ class AllreduceSettings:
             raise Failure(f"--size {error}", exit_code=USAGE) from error
         refuse(payload < 4, f"--size {self.size!r}: want 4 bytes or more, one {self.dtype} value")
         least = 4 * self.workers
-        if self.moves and payload < least:
-            raise Failure(
-                f"--size {self.size!r}: {plural(self.workers, 'shard')} take at least {least} bytes",
-                exit_code=USAGE,
-            )
+        refuse(
+            self.moves and payload < least,
+            f"--size {self.size!r}: {plural(self.workers, 'shard')} take at least {least} bytes",
+        )
         if self.blocks and self.dtype is Dtype.INT32:
             raise Failure(
                 f"--{self.blocks[0]} needs --dtype float32: int32 values are summed without encoding",

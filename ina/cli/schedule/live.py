@@ -211,8 +211,7 @@ def _spec(path: Path, job: Submission, slots: int) -> LaunchSpec:
         command = shlex.split(job.extra.get("command", ""))
     except ValueError as error:  # a quote that is not closed
         raise Failure(f"{path}: the command of job {job.name!r}: {error}", USAGE) from error
-    if not command:
-        raise Failure(f"{path}: job {job.name!r} has no command: want one for its workers", USAGE)
+    refuse(not command, f"{path}: job {job.name!r} has no command: want one for its workers")
     return LaunchSpec(job=Job(name=job.name, workers=job.gpus, command=tuple(command), slots=slots))
 
 

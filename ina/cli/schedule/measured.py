@@ -281,8 +281,7 @@ def interleave(asked: InterleaveSettings) -> Reply:
         ina schedule interleave --groups load+deep,augment+wide --iterations 40 --json
     """
     wanted = list(dict.fromkeys(_members(text) for text in asked.groups.split(",") if text))
-    if not wanted:
-        raise Failure("--groups: no group given", USAGE)
+    refuse(not wanted, "--groups: no group given")
     refuse(
         not (asked.rate_bps == 0 or LEAST_RATE_BPS <= asked.rate_bps < math.inf),
         f"--rate {asked.rate_bps:g}: want 0, or {LEAST_RATE_BPS:g} and more",
@@ -380,12 +379,11 @@ class _Bench:
 def _members(text: str) -> Members:
     members = tuple(text.split("+"))
     for kind in members:
-        if kind not in KINDS:
-            raise Failure(f"--groups {text!r}: unknown job {kind!r}; want {', '.join(KINDS)}", USAGE)
-    if not 2 <= len(members) <= MOST:
-        raise Failure(
-            f"--groups {text!r}: {plural(len(members), 'job')} in one group; want 2 to {MOST}", USAGE
-        )
+        refuse(kind not in KINDS, f"--groups {text!r}: unknown job {kind!r}; want {', '.join(KINDS)}")
+    refuse(
+        not 2 <= len(members) <= MOST,
+        f"--groups {text!r}: {plural(len(members), 'job')} in one group; want 2 to {MOST}",
+    )
     return members
 
 

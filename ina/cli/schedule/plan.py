@@ -22,7 +22,7 @@ from controller.simulator.runs import known_to
 from controller.simulator.traces import read
 from ina.cli import job_files
 from ina.cli import schedule_inputs as inputs
-from ina.cli.command import USAGE, Declared, Failure, Listing, Reply, plural
+from ina.cli.command import Declared, Listing, Reply, plural, refuse
 from ina.cli.output import check_plots
 
 if TYPE_CHECKING:
@@ -102,8 +102,10 @@ def plan(asked: PlanSettings) -> Reply:
         plan.svg
     """
     name = inputs.parse_policy(asked.policy)
-    if asked.shapes is not None and asked.history is None:
-        raise Failure("--shapes needs --history, from which the model is learned", USAGE)
+    refuse(
+        asked.shapes is not None and asked.history is None,
+        "--shapes needs --history, from which the model is learned",
+    )
     for option, path in (("--plot", asked.plot), ("--shapes", asked.shapes)):
         if path is not None:
             check_plots(option, path)

@@ -414,8 +414,7 @@ def tune(asked: TuneSettings) -> Reply:
         ina schedule policies   (lists what can be set)
     """
     name = inputs.parse_policy(asked.policy)
-    if asked.metric not in METRICS:
-        raise Failure(f"--metric {asked.metric}: want one of {', '.join(METRICS)}", USAGE)
+    refuse(asked.metric not in METRICS, f"--metric {asked.metric}: want one of {', '.join(METRICS)}")
     given = asked.given
     around = given.config([name], seed=asked.seed)
     tried = _choices(asked.choices, name)

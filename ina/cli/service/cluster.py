@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ina.cli.command import USAGE, Declared, Failure, Json, Listing, Reply, plural, refuse
+from ina.cli.command import Declared, Failure, Json, Listing, Reply, plural, refuse
 from ina.cli.output import out
 from ina.cli.service.common import ControllerOptions, clock, plain, rows
 
@@ -94,8 +94,9 @@ def quota(
         ina quota alice --remove
     """
     sets = any(value is not None for value in (gpus, reserved, per_minute))
-    if tenant is None and (sets or remove):
-        raise Failure("TENANT is missing: give the tenant whose quota to set or remove", USAGE)
+    refuse(
+        tenant is None and (sets or remove), "TENANT is missing: give the tenant whose quota to set or remove"
+    )
     refuse(sets and remove, "--remove and --gpus, --reserved or --per-minute are mutually exclusive")
     with at.connect() as controller:
         if tenant is not None and remove:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ina.cli.command import USAGE, Declared, Failure, Listing
+from ina.cli.command import USAGE, Declared, Failure, Listing, refuse
 
 if TYPE_CHECKING:
     from ina.service.client import Client
@@ -72,8 +72,7 @@ class ControllerOptions:
             from ina.service.client import Client
         except ImportError as error:
             raise Failure(f"--controller needs {error.name}: pip install 'ina[service]'") from error
-        if not self.controller:
-            raise Failure("--controller is missing: give --controller URL, or set INA_CONTROLLER", USAGE)
+        refuse(not self.controller, "--controller is missing: give --controller URL, or set INA_CONTROLLER")
         try:
             client = Client(self.controller, token=token or self._token(), ca=self.controller_ca)
         except ValueError as error:

@@ -211,8 +211,10 @@ class ControllerSettings:
 
     def check(self) -> None:
         """Raise Failure for options that contradict each other, or need another option."""
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise Failure("--tls-cert and --tls-key need each other: give both or neither", USAGE)
+        refuse(
+            (self.tls_cert is None) != (self.tls_key is None),
+            "--tls-cert and --tls-key need each other: give both or neither",
+        )
         refuse(
             self.cluster is not None and self.testbed is not None,
             "--cluster and --testbed are mutually exclusive",

@@ -94,11 +94,10 @@ def submit(asked: SubmitSettings, job: JobOptions, at: ControllerOptions) -> Rep
     what = asked.what
     given = job.keys() | ({} if job.name is None else {"name": job.name})
     if asked.workers is not None:
-        if what[0].endswith(documents.FORMATS):
-            raise Failure(
-                f"{what[0]}: a file of jobs has the workers and the command of each job: leave -np out",
-                USAGE,
-            )
+        refuse(
+            what[0].endswith(documents.FORMATS),
+            f"{what[0]}: a file of jobs has the workers and the command of each job: leave -np out",
+        )
         jobs = [
             _of_command(what, asked.workers, given) | ({"extra": {"driver": True}} if asked.driver else {})
         ]
