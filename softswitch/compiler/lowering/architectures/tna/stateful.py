@@ -1,11 +1,8 @@
-"""Externs with registers: register actions, and the filters `Lpf` and `Wred` with their math.
+"""Externs with registers: register actions, the filters `Lpf` and `Wred`, and math units.
 
-Registers and register actions: an action reads a cell, runs its body, and writes the cell.
+A register action reads a cell, runs its body, and writes the cell.
 
-This module also counts a packet's accesses to each register, because the chip allows only one. The count is
-an upper bound: it ignores that conditions may exclude each other.
-
-`Lpf` and `Wred`: moving averages over time, kept in registers that the control plane sets and reads.
+`Lpf` and `Wred` are moving averages over time, kept in registers that the control plane sets and reads.
 
 A filter moves its average towards each new value, by a fraction that grows with the time since the last
 value: ``average += (value - average) * min(1, elapsed * gain)``, in integers, so that both back ends compute

@@ -1,4 +1,8 @@
-"""The blocks of a Tofino pipeline: their parameters, and the parameters' storages."""
+"""The blocks of a Tofino pipeline: their parameters, and the parameters' storages.
+
+This module also counts a packet's accesses to each register, because the chip allows only one. The count is
+an upper bound: it ignores that conditions may exclude each other.
+"""
 
 from __future__ import annotations
 
