@@ -142,8 +142,8 @@ class Reallocator:
         present = {job.entry.name: job for job in jobs if job.admitted is not None}
         for name, regions in self._policy(now * 1e-9, present).items():
             if name not in present:
-                there = ", ".join(map(repr, present)) or "none"
-                raise TestbedError(f"the policy gives slots to {name!r}; jobs on the switches are {there}")
+                names = ", ".join(map(repr, present)) or "none"
+                raise TestbedError(f"the policy gives slots to {name!r}; jobs on the switches are {names}")
             self._change(present[name], regions)
 
     def _change(self, job: RunningJob, regions: Regions) -> None:
