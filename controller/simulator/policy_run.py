@@ -47,10 +47,10 @@ class PartitionedRun(PolicyRun):
         divided: dict[str, list[Submission]] = {name: [] for name in self.parts}
         for spec in specs:
             if spec.vc not in divided:
-                there = ", ".join(sorted(divided))
+                names = ", ".join(sorted(divided))
                 raise BadSpec(
                     f"job {spec.name!r} is of virtual cluster {spec.vc!r}; the cluster is divided into"
-                    f" {there}"
+                    f" {names}"
                 )
             divided[spec.vc].append(spec)
         results: list[SimulationResult] = []
