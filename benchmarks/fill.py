@@ -24,7 +24,7 @@ def option(*names: str, **given: Any) -> Option:
     return names, given
 
 
-def asked(
+def parse_options(
     doc: str | None, *options: Option, words: Sequence[str] | None = None, **given: Any
 ) -> argparse.Namespace:
     """Return the values of options on the command line.

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.fill import asked, check, fill, option
+from benchmarks.fill import check, fill, option, parse_options
 from bmv2_topos.harness.rows import markdown
 from bmv2_topos.soak.checks import KINDS
 
@@ -48,15 +48,15 @@ class BadRun(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Add up runs, and fill their page."""
-    given = asked(
+    options = parse_options(
         __doc__,
         option("runs", nargs="+", type=Path, metavar="RUN.json"),
         option("--output", type=Path, required=True, help=f"folder of {SOAK}.md and {SERVICE}.md"),
         words=arguments,
     )
     try:
-        name, runs = in_order([read(path) for path in given.runs])
-        page = given.output / f"{name}.md"
+        name, runs = in_order([read(path) for path in options.runs])
+        page = options.output / f"{name}.md"
         check(page)
     except (BadRun, ValueError) as error:
         raise SystemExit(f"benchmarks.soak: {error}") from None

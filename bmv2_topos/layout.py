@@ -20,7 +20,7 @@ def positions(topology: Topology) -> Mapping[str, Position]:
     placed = _hosts(topology)
     width = max(len(placed), 2) - 1.0
     for height in range(1, max(heights.values()) + 1):
-        layer = [switch for switch, of in heights.items() if of == height]
+        layer = [switch for switch, level in heights.items() if level == height]
         for at, switch in enumerate(sorted(layer, key=lambda name: _centre(topology, name, placed))):
             placed[switch] = (width * (at + 0.5) / len(layer), float(height))
     for switch, hosts in _others(topology).items():

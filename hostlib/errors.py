@@ -143,8 +143,8 @@ class PeerLost(JobBroken):
     def __init__(self, reasons: Mapping[int, str], *, job: int, psns: PsnRange) -> None:
         """Make the error; `reasons` has the reason for each rank that is gone."""
         self.reasons = dict(reasons)
-        told = "; ".join(f"rank {rank}: {why}" for rank, why in sorted(reasons.items()))
-        super().__init__(f"lost {told}", job=job, psns=psns, missing=sorted(reasons))
+        lost = "; ".join(f"rank {rank}: {why}" for rank, why in sorted(reasons.items()))
+        super().__init__(f"lost {lost}", job=job, psns=psns, missing=sorted(reasons))
 
 
 class JobFault(JobBroken):

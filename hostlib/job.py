@@ -122,8 +122,8 @@ def _ours(method: Callable[Concatenate[Communicator, Given], Returned]) -> Calla
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
         return method(current(), *args, **kwargs)
 
-    shown = inspect.signature(method)
-    call.__signature__ = shown.replace(parameters=[*shown.parameters.values()][1:])  # type: ignore[attr-defined]
+    signature = inspect.signature(method)
+    call.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])  # type: ignore[attr-defined]
     call.__qualname__, call.__module__ = method.__name__, __name__
     return call
 

@@ -86,8 +86,8 @@ class Settings:
 
 def _controller(environment: Mapping[str, str]) -> str:
     """Return the controller's URL; "" if a switch or a cluster file is given instead."""
-    given = environment.get("INA_SWITCH") or environment.get("INA_CLUSTER")
-    return "" if given else environment.get("INA_CONTROLLER", "")
+    target = environment.get("INA_SWITCH") or environment.get("INA_CLUSTER")
+    return "" if target else environment.get("INA_CONTROLLER", "")
 
 
 def _switch(environment: Mapping[str, str], name: str) -> bool | None:

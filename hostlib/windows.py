@@ -84,8 +84,8 @@ def find(name: str) -> Control:
     module = _run(name, Path(source).absolute()) if source.endswith(".py") else _import(name, source)
     made = getattr(module, what, None)
     if not callable(made):
-        there = ", ".join(each for each in vars(module) if not each.startswith("_"))
-        raise ConfigError(f"congestion {name}: there is no {what!r} to call; there are {there}")
+        names = ", ".join(each for each in vars(module) if not each.startswith("_"))
+        raise ConfigError(f"congestion {name}: there is no {what!r} to call; there are {names}")
     file = getattr(module, "__file__", None)
     return Control(name, lambda: _Own(name, _called(name, made)), _digest(file and Path(file), what))
 
@@ -144,13 +144,13 @@ class _InC:
     def start(self, window: int) -> Limits:
         self._most = self._in_flight = window
         ctypes.memset(self._state, 0, ctypes.sizeof(self._state))
-        return self._ask(None)
+        return self._call(None)
 
     def on_round(self, outcome: Round) -> Limits:
-        told = _Outcome(outcome.results, outcome.marked, outcome.collided, outcome.waiting)
-        return self._ask(ctypes.byref(told))
+        round_struct = _Outcome(outcome.results, outcome.marked, outcome.collided, outcome.waiting)
+        return self._call(ctypes.byref(round_struct))
 
-    def _ask(self, outcome: object) -> Limits:
+    def _call(self, outcome: object) -> Limits:
         limits = _Limits(self._in_flight, self._most)
         status = self._function(self._state, self._most, outcome, ctypes.byref(limits))
         if status:

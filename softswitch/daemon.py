@@ -167,7 +167,7 @@ def run_switch(asked: SwitchSettings) -> None:
         service = serve(
             switch,
             source=source,
-            serving=Serving(address=address, device_id=asked.device_id, tls=asked.tls, tell=asked.journal),
+            serving=Serving(address=address, device_id=asked.device_id, tls=asked.tls, journal=asked.journal),
             loading=Loading(
                 backend=asked.backend,
                 undefined=asked.undefined,

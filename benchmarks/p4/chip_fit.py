@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from rich.progress import track
 
-from benchmarks.fill import asked, check, option, publish
+from benchmarks.fill import check, option, parse_options, publish
 from bmv2_topos.harness import markdown
 
 TNA: Final = Path(__file__).parents[2] / "p4src" / "tna"
@@ -64,8 +64,8 @@ class Fit:
     @property
     def fits(self) -> bool:
         """Whether there are enough stages; the compiler checks all other resources."""
-        used, there = self.stages
-        return used <= there
+        used, available = self.stages
+        return used <= available
 
 
 class NotCompiled(Exception):
@@ -74,7 +74,7 @@ class NotCompiled(Exception):
 
 def main() -> None:
     """Compile, print a table, and write a page on request."""
-    options = asked(
+    options = parse_options(
         __doc__,
         option("--compiler", default="p4c-barefoot", help="its name or path"),
         option("-I", dest="includes", type=Path, action="append", default=[], metavar="DIR"),
@@ -112,15 +112,15 @@ def compile_for(case: Case, compiler: str, includes: Sequence[Path]) -> Fit:
     """Compile a program, and read the compiler's report. Raises NotCompiled."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
-        said = subprocess.run(
+        done = subprocess.run(
             [compiler, *arguments(case, includes), "-o", folder, TNA / f"{case.program}.p4"],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
         )
-        if said.returncode:
-            raise NotCompiled(f"{case}:\n{said.stdout}")
+        if done.returncode:
+            raise NotCompiled(f"{case}:\n{done.stdout}")
         logs = Path(folder) / "pipe" / "logs"
         resources, phv = (json.loads((logs / f"{name}.json").read_text()) for name in ("resources", "phv"))
         return account(case, resources["resources"], phv["containers"], time.monotonic() - began)
@@ -140,15 +140,15 @@ def arguments(case: Case, includes: Sequence[Path]) -> list[str]:
 def account(case: Case, resources: dict[str, Any], containers: list[dict[str, Any]], took_s: float) -> Fit:
     """Return the figures in a compiler's `resources.json` and `phv.json`."""
     stages = resources["mau"]["mau_stages"]
-    there = resources["mau"]["nStages"]
+    available = resources["mau"]["nStages"]
     normal = resources["phv_containers"]["normal"]
     return Fit(
         case,
-        (len(stages), there),
+        (len(stages), available),
         {
             name: (
                 sum(len(stage[key][used]) for stage in stages),
-                there * math.prod(stages[0][key][size] for size in sizes),
+                available * math.prod(stages[0][key][size] for size in sizes),
             )
             for name, (key, used, sizes) in UNITS.items()
         },
@@ -186,7 +186,7 @@ def _line(row: Fit) -> list[str]:
     return [
         *(f"`{case.program}`", case.chip, str(case.lanes), str(case.slots)),
         "yes" if row.fits else "**no**",
-        *(f"{used} of {there}" for used, there in (row.stages, *row.units.values(), row.phv_bits)),
+        *(f"{used} of {available}" for used, available in (row.stages, *row.units.values(), row.phv_bits)),
         f"{row.compile_s:.0f} s",
     ]
 

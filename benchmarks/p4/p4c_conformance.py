@@ -27,7 +27,7 @@ from typing import Literal
 
 from rich.table import Table
 
-from benchmarks.fill import asked, console, option
+from benchmarks.fill import console, option, parse_options
 from softswitch.compiler import CompileError, Unsupported, compile_file, p4info, preprocess_file
 from softswitch.engine.emit_c import emit_c
 from softswitch.stf import ScriptError, parse_script, run_script
@@ -54,7 +54,7 @@ class Found:
 
 def main() -> None:
     """Count one set of programs."""
-    given = asked(
+    options = parse_options(
         __doc__,
         option("testdata", type=Path, help="read the programs of this folder testdata of a clone of p4c"),
         option("set", choices=_SETS),
@@ -64,18 +64,18 @@ def main() -> None:
         option("--json", type=Path, metavar="FILE", help="write the result of each program to this file"),
         prog="python -m benchmarks.p4.p4c_conformance",
     )
-    try_one, pattern = _SETS[given.set]
-    files = sorted(path for path in (given.testdata / pattern).rglob("*.p4") if path.exists())
+    try_one, pattern = _SETS[options.set]
+    files = sorted(path for path in (options.testdata / pattern).rglob("*.p4") if path.exists())
     if not files:
-        raise SystemExit(f"{given.testdata / pattern} has no program; want the folder testdata of p4c")
-    include = given.include or given.testdata.parent / "p4include"
+        raise SystemExit(f"{options.testdata / pattern} has no program; want the folder testdata of p4c")
+    include = options.include or options.testdata.parent / "p4include"
     with ProcessPoolExecutor(os.cpu_count()) as processes:
         results = processes.map(partial(try_one, include=include), files, chunksize=8)
         found = [result for result in results if result is not None]
-    console().print(_table(given.set, found))
-    if given.json is not None:
-        document = {"set": given.set, "programs": [asdict(each) for each in found]}
-        given.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    console().print(_table(options.set, found))
+    if options.json is not None:
+        document = {"set": options.set, "programs": [asdict(each) for each in found]}
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def try_error(path: Path, *, include: Path) -> Found:
@@ -85,31 +85,33 @@ def try_error(path: Path, *, include: Path) -> Found:
     text = output.read_text(errors="replace") if output.exists() else ""
     places = {(Path(file).name, int(line)) for file, line in _P4C_PLACE.findall(text)}
     wrong = [error for error in errors if not isinstance(error, Unsupported) and error.message != NO_PACKAGE]
-    told = tuple(map(str, errors)), tuple(_P4C_MESSAGE.findall(text))
+    messages = tuple(map(str, errors)), tuple(_P4C_MESSAGE.findall(text))
     if not wrong:
         unsupported = [error for error in errors if isinstance(error, Unsupported)]
         if unsupported:
-            return Found(path.name, "refused for what it uses, only", _general(unsupported[0].message), *told)
-        return Found(path.name, "accepted", _general(" ".join(told[1][:1])), *told)
+            return Found(
+                path.name, "refused for what it uses, only", _general(unsupported[0].message), *messages
+            )
+        return Found(path.name, "accepted", _general(" ".join(messages[1][:1])), *messages)
     if not places:
-        return Found(path.name, "refused; p4c names no line", _general(wrong[0].message), *told)
+        return Found(path.name, "refused; p4c names no line", _general(wrong[0].message), *messages)
     if any((Path(error.pos.file).name, error.pos.line) in places for error in wrong):
-        return Found(path.name, "refused at a line that p4c names", _general(wrong[0].message), *told)
-    return Found(path.name, "refused at another line", _general(wrong[0].message), *told)
+        return Found(path.name, "refused at a line that p4c names", _general(wrong[0].message), *messages)
+    return Found(path.name, "refused at another line", _general(wrong[0].message), *messages)
 
 
 def try_sample(path: Path, *, include: Path) -> Found:
     """Compile a program that p4c accepts, to C and P4Info if it is for v1model."""
     errors = _errors(path, include)
-    told = tuple(map(str, errors))
+    messages = tuple(map(str, errors))
     kind = "v1model" if _for_v1model(path, include) else "other architectures"
     if not errors:
         return Found(path.name, f"{kind}: compiled")
     wrong = [error for error in errors if not isinstance(error, Unsupported) and error.message != NO_PACKAGE]
     if not wrong and kind != "v1model":
-        return Found(path.name, f"{kind}: checked, nothing wrong", "", told)
+        return Found(path.name, f"{kind}: checked, nothing wrong", "", messages)
     first = wrong[0] if wrong else errors[0]
-    return Found(path.name, f"{kind}: {first.kind}", _general(first.message), told)
+    return Found(path.name, f"{kind}: {first.kind}", _general(first.message), messages)
 
 
 def try_script(path: Path, *, include: Path) -> Found | None:

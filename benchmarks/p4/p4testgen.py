@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from benchmarks.fill import asked, check, console, option, publish
+from benchmarks.fill import check, console, option, parse_options, publish
 from bmv2_topos.harness import markdown
 from softswitch.compiler import CompileError, compile_file, ir
 from softswitch.stf import ScriptError, parse_script, run_script
@@ -65,7 +65,7 @@ class Found:
 
 def main() -> None:
     """Run the command."""
-    args = asked(
+    args = parse_options(
         __doc__,
         option("folders", nargs="+", metavar="NAME=FOLDER"),
         option("--p4testgen", default="p4testgen", metavar="COMMAND", help="its name or path"),
@@ -197,7 +197,7 @@ def made(
         Its error; "" if it had none.
     """
     arch, ports = CHIPS[chip]
-    asked = [
+    argv = [
         *command,
         *("--target", chip, "--arch", arch, f"-D__TARGET_TOFINO__={list(CHIPS).index(chip) + 1}"),
         *("--test-backend", "STF", "--port-ranges", ports, "--seed", str(SEED)),
@@ -205,7 +205,7 @@ def made(
     ]
     try:
         done = subprocess.run(
-            asked,
+            argv,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -216,15 +216,15 @@ def made(
         return f"no test in {time_limit_s:g} s"
     if not done.returncode:
         return "it finds no path that it can test"
-    said = _ERROR.findall(done.stdout) or _PROBLEM.findall(done.stdout) or done.stdout.splitlines()[-1:]
-    return said[0] if said else f"it ended with {done.returncode}"
+    problems = _ERROR.findall(done.stdout) or _PROBLEM.findall(done.stdout) or done.stdout.splitlines()[-1:]
+    return problems[0] if problems else f"it ended with {done.returncode}"
 
 
 def chips_of(root: Path, path: Path) -> tuple[str, ...]:
     """Return the chips that a program is for: as its path below `root` says, else as its includes do."""
-    told = re.search("(tofino2|t2na)|(tofino1)", str(path.relative_to(root)))
-    if told:
-        return ("tofino2",) if told[1] else ("tofino",)
+    named = re.search("(tofino2|t2na)|(tofino1)", str(path.relative_to(root)))
+    if named:
+        return ("tofino2",) if named[1] else ("tofino",)
     included = re.findall(r"^#\s*include\W+(tna|t2na)\.p4", path.read_text(encoding="utf-8"), re.MULTILINE)
     return tuple(chip for chip, (arch, _) in CHIPS.items() if arch in included) or ("tofino",)
 

@@ -70,13 +70,13 @@ OTHERS: Final = tuple(name for name in SCHEMES if name != OURS)
 def scenarios(quick: bool) -> Iterator[Scenario]:
     """Return the sweep."""
     few = tuple(replace(job, iterations=max(1, job.iterations // 4)) for job in MIXES[FAVOURABLE])
-    mixes = {FAVOURABLE: few} if quick else {name: of for name, of in MIXES.items() if name not in LEFT_OUT}
+    mixes = {FAVOURABLE: few} if quick else {name: mix for name, mix in MIXES.items() if name not in LEFT_OUT}
     seeds, slots, alone = (SEEDS[:1], SLOTS[:1], ALONE_SLOTS[:1]) if quick else (SEEDS, SLOTS, ALONE_SLOTS)
-    for (mix, jobs), of, name, seed in product(mixes.items(), slots, SCHEMES, seeds):
-        yield _scenario({"mix": mix, "slots": of, "loss": 0.0, "choice": name, "seed": seed}, jobs)
-    for loss, of, name, seed in product(LOSSES, alone, SCHEMES, seeds):
+    for (mix, jobs), size, name, seed in product(mixes.items(), slots, SCHEMES, seeds):
+        yield _scenario({"mix": mix, "slots": size, "loss": 0.0, "choice": name, "seed": seed}, jobs)
+    for loss, size, name, seed in product(LOSSES, alone, SCHEMES, seeds):
         if name != PREEMPT:
-            labels: ResultRow = {"mix": ALONE, "slots": of, "loss": loss, "choice": name, "seed": seed}
+            labels: ResultRow = {"mix": ALONE, "slots": size, "loss": loss, "choice": name, "seed": seed}
             yield _scenario(labels, (communicating("job", 2 if quick else 8),))
 
 
@@ -117,17 +117,17 @@ def times(rows: Sequence[ResultRow], choice: str, name: str = "mean_jct_s") -> l
 def tables(rows: Sequence[ResultRow]) -> str:
     """Return times, payers, traffic and shares for the mixes, and times for the job alone."""
     took, pays, sent, alone = [], [], [], []
-    for (mix, slots, loss), of in grouped(rows, "mix", "slots", "loss").items():
-        others = [name for name in OTHERS if mix != ALONE or name != PREEMPT]
-        ours = spread([1e3 * value for value in column(of, "mean_jct_s", choice=OURS)])
-        relative = [f"{ours} ms", *(spread(times(of, name)) for name in others)]
+    for (mix, slots, loss), group in grouped(rows, "mix", "slots", "loss").items():
+        choices = [name for name in OTHERS if mix != ALONE or name != PREEMPT]
+        ours = spread([1e3 * value for value in column(group, "mean_jct_s", choice=OURS)])
+        relative = [f"{ours} ms", *(spread(times(group, name)) for name in choices)]
         if mix == ALONE:
-            alone.append([f"{loss:.1%}", f"{slots}", *relative, _traffic(of, ATP)])
+            alone.append([f"{loss:.1%}", f"{slots}", *relative, _traffic(group, ATP)])
             continue
-        payers = [by_job(mix, partial(_mean_time, of, name)) for name in others]
+        payers = [by_job(mix, partial(_mean_time, group, name)) for name in choices]
         took.append([mix, f"{slots}", *relative])
         pays.append([mix, f"{slots}", *(f"{job}, {ratio:.2f}" for job, ratio in payers)])
-        sent.append([mix, f"{slots}", *(_traffic(of, name) for name in SCHEMES)])
+        sent.append([mix, f"{slots}", *(_traffic(group, name) for name in SCHEMES)])
     without = [name for name in OTHERS if name != PREEMPT]
     parts = {
         "Time of each mix, relative to ours": markdown(["mix", "slots", f"JCT, {OURS}", *OTHERS], took),

@@ -215,13 +215,13 @@ class _Divide:
         if names == self._seen:
             return {}
         self._seen = names
-        told = []
+        remaining = []
         for name, seen in running.items():
             job = self._jobs[name]
             left = max(1, seen.entry.iterations - len(seen.ends_ns))
             late = job.due_s is not None and job.due_s <= time_s
-            told.append(replace(job, iterations=left, deadline_s=None if late else job.deadline_s))
-        problem = MemoryProblem(tuple(told), self._topology, time_s, "measured", self._held)
+            remaining.append(replace(job, iterations=left, deadline_s=None if late else job.deadline_s))
+        problem = MemoryProblem(tuple(remaining), self._topology, time_s, "measured", self._held)
         division = MEMORIES[self._memory](problem)
         self._held = {name: dict(regions) for name, regions in division.regions.items()}
         return {
@@ -300,9 +300,9 @@ def _errors(rows: Sequence[ResultRow]) -> str:
 
 def _by_set(rows: Sequence[ResultRow]) -> str:
     cells, ranks = [], []
-    for (case,), of in grouped(rows, "case").items():
-        means = ([1e3 * statistics.fmean(times([row], way)) for way in (PACKETS, FLOWS)] for row in of)
-        ranks.append(correlation(of))
+    for (case,), group in grouped(rows, "case").items():
+        means = ([1e3 * statistics.fmean(times([row], way)) for way in (PACKETS, FLOWS)] for row in group)
+        ranks.append(correlation(group))
         cells.append(
             [case, *(f"{packets:.2f} / {flows:.2f}" for packets, flows in means), f"{ranks[-1]:.2f}"]
         )

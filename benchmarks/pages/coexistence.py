@@ -95,7 +95,7 @@ class SharedLink:
         load, topology, name = os.getloadavg()[0], self.topology(), f"coexistence-{os.getpid()}"
         going = threading.Semaphore(0)
 
-        def heard(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
+        def on_output(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
             if is_error:
                 real.to_stderr(spec, rank, data, is_error)
             else:
@@ -110,12 +110,12 @@ class SharedLink:
             jobs = [
                 Job(
                     name=f"{at}",
-                    workers=of,
+                    workers=workers,
                     command=(*command, f"{at}"),
                     slots=2 * WINDOW,
                     congestion=self.rule,
                 )
-                for at, of in enumerate(self.fan_ins)
+                for at, workers in enumerate(self.fan_ins)
             ]
             found: dict[str, Any] = {}
             arguments = (name, topology, Path(folder), going, found)
@@ -123,7 +123,7 @@ class SharedLink:
             traffic.start()
             try:
                 ends, _ = run_on(
-                    fabric, [LaunchSpec(job=job) for job in jobs], WorkerOptions(on_output=heard)
+                    fabric, [LaunchSpec(job=job) for job in jobs], WorkerOptions(on_output=on_output)
                 )
             finally:
                 going.release(len(jobs))
@@ -209,13 +209,13 @@ def scenarios(quick: bool) -> Iterator[Run]:
 def tables(rows: Sequence[ResultRow]) -> str:
     """Return a line for each mix and rule: means over the seeds, and the range."""
     lines = []
-    for (mix, rule), of in grouped(rows, "mix", "rule").items():
+    for (mix, rule), group in grouped(rows, "mix", "rule").items():
         shares = [
-            spread([number(row, name) / 1e6 for row in of for name in row if name.startswith(kind)], ".1f")
+            spread([number(row, name) / 1e6 for row in group for name in row if name.startswith(kind)], ".1f")
             for kind in ("job_", "flow_")
-            if any(name.startswith(kind) for name in of[0])
+            if any(name.startswith(kind) for name in group[0])
         ]
-        cells = [spread(column(of, name), form) for name, form in COLUMNS]
+        cells = [spread(column(group, name), form) for name, form in COLUMNS]
         lines.append([str(mix), f"`{rule}`", *[*shares, ""][:2], *cells])
     heads = ["link", "rule", "jobs, Mb/s", "TCP, Mb/s", "Jain's index", "use", "job sent again"]
     return markdown([*heads, "TCP sent again, 1/s", "TCP's round trip, s", "load"], lines)

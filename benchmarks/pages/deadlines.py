@@ -135,13 +135,15 @@ def tables(rows: Sequence[ResultRow]) -> str:
     for (part,), here in grouped(rows, "part").items():
         missed, times = [], []
         for setting in PARTS[part]:
-            of = {
+            by_policy = {
                 name: each for (name,), each in grouped(selected(here, **asdict(setting)), "policy").items()
             }
-            if of:
-                deadlines = f"{sum(column(of[SHARED], 'deadlines')):.0f}"
-                missed.append([setting.shown, *(_missed(each) for each in of.values()), deadlines])
-                times.append([setting.shown, *(_times(each, of[SHARED]) for each in of.values())])
+            if by_policy:
+                deadlines = f"{sum(column(by_policy[SHARED], 'deadlines')):.0f}"
+                missed.append([setting.shown, *(_missed(each) for each in by_policy.values()), deadlines])
+                times.append(
+                    [setting.shown, *(_times(each, by_policy[SHARED]) for each in by_policy.values())]
+                )
         parts += [f"### {TITLES[part]}", markdown(["missed", *POLICIES, "deadlines"], missed)]
         parts.append(markdown([f"times ÷ {SHARED}", *POLICIES], times))
     return "\n\n".join(parts)

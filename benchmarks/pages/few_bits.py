@@ -46,9 +46,9 @@ def gains(rows: Sequence[ResultRow]) -> list[float]:
 def tables(rows: Sequence[ResultRow]) -> str:
     """Return goodput by size."""
     lines = [
-        [part, f"{size:,} B", *(f"{gain:.2f}" for gain in gains(of))]
+        [part, f"{size:,} B", *(f"{gain:.2f}" for gain in gains(group))]
         for part in (VIRTUAL, NETNS)
-        for (size,), of in grouped(selected(rows, part=part), "size_bytes").items()
+        for (size,), group in grouped(selected(rows, part=part), "size_bytes").items()
     ]
     return markdown(["goodput", "array", *(f"{block} ÷ float32" for block in encodings.BLOCKS)], lines)
 

@@ -124,13 +124,13 @@ def tables(rows: Sequence[ResultRow]) -> str:
     sums = [row for row in rows if row["size_kb"]]
     for (workers,), here in grouped(sums, "workers").items():
         lines = []
-        for (size_kb,), of in grouped(here, "size_kb").items():
-            whole = [fmean(column(each, "goodput_bps", loss=0.0)) / 1e9 for _, _, each in by_kind(of)]
+        for (size_kb,), group in grouped(here, "size_kb").items():
+            whole = [fmean(column(each, "goodput_bps", loss=0.0)) / 1e9 for _, _, each in by_kind(group)]
             size = _size(size_kb)
             without.append([f"{workers} workers, {size}", *(f"{goodput:.2f} Gb/s" for goodput in whole)])
-            for (loss,) in grouped(of, "loss"):
+            for (loss,) in grouped(group, "loss"):
                 if loss:
-                    cells = (cell for _, _, each in by_kind(of) for cell in _cells(each, loss))
+                    cells = (cell for _, _, each in by_kind(group) for cell in _cells(each, loss))
                     lines.append([size, f"{loss:.2%}", *cells])
         heads = [head for kind in KINDS for head in (kind, "again", "no probes", "again")]
         parts.append(f"### {workers} workers\n\n{markdown(['tensor', 'loss', *heads], lines)}")
@@ -140,7 +140,10 @@ def tables(rows: Sequence[ResultRow]) -> str:
     again = [
         [
             kind,
-            *(f"{fmean(column(straggling, 'resent_share', kind=kind, probes=of)):.2%}" for of in (ON, OFF)),
+            *(
+                f"{fmean(column(straggling, 'resent_share', kind=kind, probes=probes)):.2%}"
+                for probes in (ON, OFF)
+            ),
         ]
         for kind in KINDS
     ]

@@ -55,12 +55,12 @@ def entries(jobs: int, program: str, *, quick: bool = False) -> tuple[Job, ...]:
 def scenarios(quick: bool) -> Iterator[Scenario]:
     """Return the sweep; exclusive jobs cannot run with less than two slots each."""
     slots, seeds = (SLOTS[::3], SEEDS[:1]) if quick else (SLOTS, SEEDS)
-    for jobs, program, of, seed in product(JOBS, PROGRAMS, slots, seeds):
-        if program != "exclusive" or of // jobs >= 2:
+    for jobs, program, size, seed in product(JOBS, PROGRAMS, slots, seeds):
+        if program != "exclusive" or size // jobs >= 2:
             yield Scenario(
-                labels={"jobs": jobs, "program": program, "slots": of, "seed": seed},
+                labels={"jobs": jobs, "program": program, "slots": size, "seed": seed},
                 jobs=entries(jobs, program, quick=quick),
-                settings=VirtualSettings(program=program, slots=of, seed=seed, samples=0),
+                settings=VirtualSettings(program=program, slots=size, seed=seed, samples=0),
             )
 
 
@@ -82,9 +82,11 @@ def speeds(rows: Sequence[ResultRow], jobs: int, program: str) -> dict[int, list
     here = selected(rows, jobs=jobs)
     most = max(number(row, "slots") for row in here)
     ample = grouped(selected(here, slots=int(most)), "program").values()
-    best = min(statistics.fmean(column(of, "iteration_s")) for of in ample)
+    best = min(statistics.fmean(column(group, "iteration_s")) for group in ample)
     found = grouped(selected(here, program=program), "slots")
-    return {slots: [best / time_s for time_s in column(of, "iteration_s")] for (slots,), of in found.items()}
+    return {
+        slots: [best / time_s for time_s in column(group, "iteration_s")] for (slots,), group in found.items()
+    }
 
 
 def _named(jobs: int) -> str:
@@ -97,10 +99,10 @@ def tables(rows: Sequence[ResultRow]) -> str:
     for (jobs,), here in grouped(rows, "jobs").items():
         by_program = [speeds(rows, jobs, program) for program in PROGRAMS]
         lines = []
-        for (slots,), of in grouped(selected(here, program="shared"), "slots").items():
+        for (slots,), group in grouped(selected(here, program="shared"), "slots").items():
             speed = [spread(found[slots], ".0%") if slots in found else "cannot run" for found in by_program]
             names = ("aggregated_share", "fallback_bytes_per_iteration", "iteration_s", "longest_iteration_s")
-            share, sent, mean_s, longest_s = (statistics.fmean(column(of, name)) for name in names)
+            share, sent, mean_s, longest_s = (statistics.fmean(column(group, name)) for name in names)
             cells = [
                 f"{share:.1%}",
                 f"{sent / 1e6:.2f} MB",

@@ -53,13 +53,13 @@ def measure(report: Report | real.Times) -> ResultRow:
 def tables(rows: Sequence[ResultRow]) -> str:
     """Return one table."""
     lines = []
-    for (case,), of in grouped(rows, "case").items():
+    for (case,), group in grouped(rows, "case").items():
         real_s, times, load = None, "not run", "not run"
-        for row in selected(of, runner=NETNS):
+        for row in selected(group, runner=NETNS):
             real_s, *ends = (number(row, name) for name in ("time_s", "best_s", "worst_s"))
             times = f"{1e3 * real_s:.0f} ({1e3 * ends[0]:.0f}..{1e3 * ends[1]:.0f})"
             load = f"{number(row, 'load'):.1f}"
-        modelled = [column(of, "time_s", runner=runner) for runner in (VIRTUAL, OTHER)]
+        modelled = [column(group, "time_s", runner=runner) for runner in (VIRTUAL, OTHER)]
         off = [f"{fmean(each) / real_s - 1:+.0%}" if each and real_s else "not run" for each in modelled]
         lines.append([case, times, spread([1e3 * time_s for time_s in modelled[0]], ".0f"), *off, load])
     return markdown(["links", f"{NETNS}, ms", f"{VIRTUAL}, ms", "off by", OTHER, "load"], lines)

@@ -76,8 +76,8 @@ class Sums:
         elif self._block:
             found = self._in_fields(name, rows)
         else:
-            exponent = np.max([quantize.exponents(of) for of in rows], axis=0)
-            integers = np.stack([quantize.quantize(of, exponent, workers) for of in rows])
+            exponent = np.max([quantize.exponents(row) for row in rows], axis=0)
+            integers = np.stack([quantize.quantize(row, exponent, workers) for row in rows])
             self._count(rows, integers)
             found = quantize.dequantize(integers.sum(axis=0, dtype=np.int32), exponent, workers, average=True)
         return found.reshape(-1)[:size].reshape(stack[0].shape)
@@ -85,14 +85,14 @@ class Sums:
     def _in_fields(self, name: str, rows: Floats) -> Floats:
         assert self._block is not None
         workers, fields = len(rows), encodings.per_lane(self._block)
-        exponent = np.max([quantize.exponents(of) for of in rows], axis=0)
-        lanes = np.stack([quantize.pack(of, exponent, workers, fields) for of in rows])
-        self._rest[name] = np.stack([quantize.rest(of, exponent, workers, fields) for of in rows])
+        exponent = np.max([quantize.exponents(row) for row in rows], axis=0)
+        lanes = np.stack([quantize.pack(row, exponent, workers, fields) for row in rows])
+        self._rest[name] = np.stack([quantize.rest(row, exponent, workers, fields) for row in rows])
         return quantize.unpack(lanes.sum(axis=0, dtype=np.int32), exponent, workers, fields, average=True)
 
     def _fixed(self, rows: Floats) -> Floats:
         workers, bits = len(rows), int(self._way)
-        pairs = [quantize.quantize_fixed(of, bits, workers) for of in rows]
+        pairs = [quantize.quantize_fixed(row, bits, workers) for row in rows]
         fits = np.logical_and.reduce([fit for _, fit in pairs])
         integers = np.stack([values for values, _ in pairs])
         self._count(rows[:, fits], integers[:, fits])
@@ -153,10 +153,10 @@ def tables(rows: Sequence[ResultRow]) -> str:
     """Return a table of all ways with four workers, and one of few bits by number of workers."""
     lines = []
     found = grouped(rows, "way", "workers")
-    for (way, workers), of in found.items():
+    for (way, workers), group in found.items():
         if workers == USUAL and (way == EXACT or way in SCALES):
-            shares = (spread(column(of, name), ".1%") for name in ("zeros", "too_large"))
-            lines.append([way, spread(column(of, "accuracy"), ".3f"), *shares])
+            shares = (spread(column(group, name), ".1%") for name in ("zeros", "too_large"))
+            lines.append([way, spread(column(group, "accuracy"), ".3f"), *shares])
     counts = [workers for (workers,) in grouped(rows, "workers")]
     few = [[way, *(_cell(found.get((way, count), [])) for count in sorted(counts))] for way in FEW]
     heads = ["loss, accuracy", *(f"{count} workers" for count in sorted(counts))]

@@ -89,16 +89,16 @@ def _gain(rows: Rows, policy: str) -> str:
 
 def _every_mix(rows: Rows) -> str:
     lines = []
-    for (mix, slots), of in grouped(rows, "mix", "slots").items():
-        before, after = (1e2 * mean(of, policy, "aggregated_share") for policy in (FCFS, PREEMPT))
+    for (mix, slots), group in grouped(rows, "mix", "slots").items():
+        before, after = (1e2 * mean(group, policy, "aggregated_share") for policy in (FCFS, PREEMPT))
         lines.append(
             [
                 mix,
                 f"{slots}",
-                f"{1e3 * mean(of, FCFS, 'mean_jct_s'):.2f} ms",
-                *(_gain(of, policy) for policy in (PREEMPT, EQUAL, INVERTED)),
-                f"**{gains(of)[0] / gains(of, EQUAL)[0]:.2f}**",
-                f"{worst_job(of):.2f}",
+                f"{1e3 * mean(group, FCFS, 'mean_jct_s'):.2f} ms",
+                *(_gain(group, policy) for policy in (PREEMPT, EQUAL, INVERTED)),
+                f"**{gains(group)[0] / gains(group, EQUAL)[0]:.2f}**",
+                f"{worst_job(group):.2f}",
                 f"{before:.1f} → {after:.1f} %",
             ]
         )
@@ -129,15 +129,15 @@ def _ablation(rows: Rows) -> str:
 
 def _starvation(rows: Rows) -> str:
     lines = []
-    for (slots,), of in grouped(rows, "slots").items():
-        fcfs_s, preempt_s, without_s = (mean(of, policy, "jct_1_s") for policy in (FCFS, PREEMPT, WITHOUT))
+    for (slots,), group in grouped(rows, "slots").items():
+        fcfs_s, preempt_s, without_s = (mean(group, policy, "jct_1_s") for policy in (FCFS, PREEMPT, WITHOUT))
         lines.append(
             [
                 f"{slots}",
                 *(f"{1e3 * time_s:.2f} ms" for time_s in (fcfs_s, preempt_s, without_s)),
                 *(f"{preempt_s / other_s:.2f}" for other_s in (fcfs_s, without_s)),
-                f"{1e3 * mean(of, PREEMPT, 'longest_iteration_1_s'):.2f} ms",
-                f"{mean(of, PREEMPT, 'aggregated_share_1'):.1%}",
+                f"{1e3 * mean(group, PREEMPT, 'longest_iteration_1_s'):.2f} ms",
+                f"{mean(group, PREEMPT, 'aggregated_share_1'):.1%}",
             ]
         )
     heads = ["slots", "its JCT, FCFS", "preemption", "without slots", "preemption / FCFS"]

@@ -114,7 +114,10 @@ def measured(found: Report | Times) -> ResultRow:
         return {"time_s": job.iteration_s[-1], **counts}
     ina = found.found["ina"]
     return {
-        **{f"{'time' if name == 'ina' else name}_s": median(of.times_s) for name, of in found.found.items()},
+        **{
+            f"{'time' if name == 'ina' else name}_s": median(series.times_s)
+            for name, series in found.found.items()
+        },
         "processor_s": median(ina.processor_s),
         "best_s": min(ina.times_s),
         "worst_s": max(ina.times_s),
@@ -182,7 +185,9 @@ class RealAllreduce:
             opened(state) as fabric,
         ):
             path, others = Path(folder) / "turns", Baselines()
-            contenders = [("ina", name) for name in ("ina", *self.blocks)] + [(of, of) for of in self.beside]
+            contenders = [("ina", name) for name in ("ina", *self.blocks)] + [
+                (library, library) for library in self.beside
+            ]
             turns = MeasuringTurns(path, contenders, self.workers, self.iterations, others.failed)
             before_s = processor_s(state.switches.values())
             words = [f"--bytes={self.size_bytes}", f"--turns={path}", "--dtype=float32"]

@@ -51,9 +51,9 @@ def tables(rows: Sequence[ResultRow]) -> str:
     parts = []
     for (rate_bps,), here in grouped(rows, "rate_bps").items():
         lines = []
-        for (workers,), of in grouped(here, "workers").items():
-            modelled = [f"{share(row):.1%}" for row in selected(of, runner=VIRTUAL)] or ["not run"]
-            measured = [_measured(row) for row in selected(of, runner=NETNS)] or [["not run"] * 9]
+        for (workers,), group in grouped(here, "workers").items():
+            modelled = [f"{share(row):.1%}" for row in selected(group, runner=VIRTUAL)] or ["not run"]
+            measured = [_measured(row) for row in selected(group, runner=NETNS)] or [["not run"] * 9]
             lines.append([f"{workers}", *measured[0], *modelled])
         rate = "1 Gb/s" if rate_bps == 1e9 else "100 Mb/s"
         parts.append(f"### {rate}\n\n{markdown([*heads, 'virtual'], lines)}")
@@ -64,9 +64,9 @@ def _measured(row: ResultRow) -> list[str]:
     times = {name: number(row, f"{name}_s") for name in ("time", "gloo", "block16") if f"{name}_s" in row}
     beside = [
         cell
-        for name, of in (("gloo", "time"), ("block16", "block16"))
+        for name, measured in (("gloo", "time"), ("block16", "block16"))
         for cell in (
-            (f"{times[name]:.3f} s", f"**{times['gloo'] / times[of]:.2f}**")
+            (f"{times[name]:.3f} s", f"**{times['gloo'] / times[measured]:.2f}**")
             if name in times and "gloo" in times
             else ("not run",) * 2
         )

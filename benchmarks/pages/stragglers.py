@@ -51,10 +51,10 @@ def scenarios(quick: bool) -> Iterator[Scenario]:
     """Return each kind of straggler with each control, number of slots and factor; `quick`: one of each."""
     for slow, controls in CONTROLS.items():
         factors, slots = FACTORS[slow], SLOTS[slow]
-        for of in slots[-2:-1] if quick else slots:
+        for size in slots[-2:-1] if quick else slots:
             for control in controls:
                 for seed in SEEDS[:1] if quick else SEEDS:
-                    labels: ResultRow = {"slow": slow, "slots": of, "control": control, "seed": seed}
+                    labels: ResultRow = {"slow": slow, "slots": size, "control": control, "seed": seed}
                     chosen = (factors[0], factors[-1]) if quick else factors
                     yield from _runs(labels, chosen, SETTLED + 4 if quick else ITERATIONS[slow])
 
@@ -133,10 +133,10 @@ def tables(rows: Sequence[ResultRow]) -> str:
                 f"{slots}, {factor}",
                 control,
                 *(spread(cost(rows, slow, slots, control, factor, name)) for name in JOBS),
-                *(spread(column(of, f"{name}_share"), ".0%") for name in JOBS),
-                spread(column(of, "straggling_pulled"), ".1f"),
+                *(spread(column(group, f"{name}_share"), ".0%") for name in JOBS),
+                spread(column(group, "straggling_pulled"), ".1f"),
             ]
-            for (slots, factor, control), of in sorted(found.items(), key=lambda each: each[0][:2])
+            for (slots, factor, control), group in sorted(found.items(), key=lambda each: each[0][:2])
         ]
         heads = ["slots, factor", "control", *JOBS, "in the switch: healthy", "straggling", "pulled"]
         parts.append(f"### A slow {slow}\n\n{markdown(heads, lines)}")

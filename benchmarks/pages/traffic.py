@@ -50,9 +50,9 @@ def measure(report: Report) -> ResultRow:
 def tables(rows: Sequence[ResultRow]) -> str:
     """Return one table of all trees, beside the traffic of the server alone."""
     lines = []
-    for (racks, per_rack), of in grouped(rows, "racks", "per_rack").items():
-        for row in of:
-            sent = [(number(row, name), number(of[0], name)) for name in ("trunk_bytes", "all_bytes")]
+    for (racks, per_rack), group in grouped(rows, "racks", "per_rack").items():
+        for row in group:
+            sent = [(number(row, name), number(group[0], name)) for name in ("trunk_bytes", "all_bytes")]
             cells = [
                 cell for here, alone in sent for cell in (f"{here / 1e6:.2f} MB", f"{1 - here / alone:.0%}")
             ]

@@ -145,7 +145,9 @@ def tables(rows: Sequence[ResultRow]) -> str:
     """Return all tables."""
     memory = grouped(selected(rows, part=PLACEMENT), "slots", "trunk_bps").values()
     mixed = grouped(selected(rows, part=MIXED), "odd").values()
-    heads = [f"{of[0]['slots']} slots, {float(str(of[0]['trunk_bps'])) / 1e9:g} Gb/s" for of in memory]
+    heads = [
+        f"{group[0]['slots']} slots, {float(str(group[0]['trunk_bps'])) / 1e9:g} Gb/s" for group in memory
+    ]
     placed = [(PLACED, heads, memory), (PLACED_ON_MIXED, ["2 to 24 workers", "3 to 13, odd"], mixed)]
     titles = ("Mean completion time (s) by placement", "The same where half of the servers have slow links")
     parts = []
@@ -155,17 +157,17 @@ def tables(rows: Sequence[ResultRow]) -> str:
                 name,
                 *(
                     spread(times_s, ",.0f")
-                    for times_s in (column(of, "jct_s", placement=name) for of in groups)
+                    for times_s in (column(group, "jct_s", placement=name) for group in groups)
                 ),
             ]
             for name in names
-            if all(column(of, "jct_s", placement=name) for of in groups)
+            if all(column(group, "jct_s", placement=name) for group in groups)
         ]
         parts.append(f"### {title}\n\n{markdown(['placement', *columns_], found)}")
     lines = []
-    for (topology, share), of in grouped(selected(rows, part=ROUTING), "topology", "share").items():
-        rates = [spread(column(of, name), ".1f") for name in ROUTED]
-        gains = [f"{gain(of, over):+.0%}" for over in (ECMP, ECMP_EVERYWHERE)]
+    for (topology, share), group in grouped(selected(rows, part=ROUTING), "topology", "share").items():
+        rates = [spread(column(group, name), ".1f") for name in ROUTED]
+        gains = [f"{gain(group, over):+.0%}" for over in (ECMP, ECMP_EVERYWHERE)]
         lines.append([f"{topology}, {share:.0%} sum", *rates, *gains])
     table = markdown(["topology", *ROUTED, "grid over ecmp", "over ecmp-everywhere"], lines)
     return "\n\n".join([*parts, f"### Mean rate of twelve jobs (Gb/s) by routing\n\n{table}"])

@@ -83,14 +83,14 @@ def compared(
     due = {job.name for job in jobs if job.deadline_s is not None}
     row: dict[str, float] = {"deadlines": len(due)}
     jobs = [replace(job, restart_s=start_s) for job in jobs]
-    told = (("estimate_error", error), ("seed", float(seed))) if error else ()
+    extra = (("estimate_error", error), ("seed", float(seed))) if error else ()
     simplest: dict[str, float] = {}
     for names in stacks:
         scheduler, placement, memory, routing = names
         settings = NetworkSettings(placement=placement, memory=memory, routing=routing, seed=seed)
         outcome = run_network(
             NetworkTask(
-                jobs=jobs, topology=topology, scheduler=scheduler, settings=settings, scheduler_settings=told
+                jobs=jobs, topology=topology, scheduler=scheduler, settings=settings, scheduler_settings=extra
             )
         )
         times = {each.spec.name: each.jct_s for each in outcome.simulated.result.jobs if each.completed}
@@ -173,8 +173,8 @@ def tables(rows: Rows) -> str:
 
 
 def _called(error: float, start_s: float) -> str:
-    said = [*([f"error {error:g}"] if error else []), *([f"starts {start_s:g} s"] if start_s else [])]
-    return ", ".join(said) or "exact, free"
+    parts = [*([f"error {error:g}"] if error else []), *([f"starts {start_s:g} s"] if start_s else [])]
+    return ", ".join(parts) or "exact, free"
 
 
 def _table_of_doubts(conditions: Mapping[tuple[float, float], Rows]) -> str:
@@ -198,7 +198,9 @@ def _table_by_kind(rows: Rows) -> str:
     lines = []
     for (family,), here in grouped(rows, "family").items():
         by_condition = grouped(here, "error", "start_s")
-        cells = (" / ".join(_range(of, names) for names in (OURS, PLAIN)) for of in by_condition.values())
+        cells = (
+            " / ".join(_range(group, names) for names in (OURS, PLAIN)) for group in by_condition.values()
+        )
         lines.append([family, str(_sum(next(iter(by_condition.values())), "deadlines")), *cells])
     return markdown(
         ["kind", "deadlines", *(_called(*each) for each in grouped(rows, "error", "start_s"))], lines

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fill import asked, fill, option
+from benchmarks.fill import fill, option, parse_options
 from bmv2_topos.harness import markdown
 from hostlib.interleave import STAGES
 
@@ -57,12 +57,12 @@ def tables(measured: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Write the tables of a file of measurements into a page."""
-    given = asked(
+    options = parse_options(
         __doc__,
         option("measured", type=Path, help="read this output of 'ina schedule interleave --json'"),
         option("page", type=Path, help="fill this page, which has marks for the tables"),
     )
-    fill(given.page, tables(json.loads(given.measured.read_text())))
+    fill(options.page, tables(json.loads(options.measured.read_text())))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.fill import asked, fill, option
+from benchmarks.fill import fill, option, parse_options
 from benchmarks.replicas import known as known_replicas
 from benchmarks.schedulers.references import LUCID, MURI, SYNERGY
 from benchmarks.schedulers.reproduce_page import SHOW, ResultRow
@@ -65,7 +65,7 @@ LOADS = (0, 8, 10)
 
 def main() -> None:
     """Make tables, print them, and write the page on request."""
-    given = asked(
+    options = parse_options(
         __doc__,
         option("--traces", type=Path, metavar="DIR", help="read the public traces in this folder"),
         option("--only", default=",".join(MAKE), help=f"make these tables, by comma: {', '.join(MAKE)}"),
@@ -73,21 +73,21 @@ def main() -> None:
         option("--output", type=Path, metavar="DIR", help=f"write into {NAME}.md"),
         option("--json", action="store_true", help="print the rows"),
     )
-    wanted = given.only.split(",")
+    wanted = options.only.split(",")
     for name in wanted:
         if name not in MAKE:
             raise SystemExit(f"benchmarks.schedulers.reproduce: --only {name}: there are {', '.join(MAKE)}")
     rows: dict[str, list[ResultRow]] = {}
     for name in wanted:
         try:
-            rows[name] = MAKE[name](given)
+            rows[name] = MAKE[name](options)
         except (SimulationFailed, subprocess.CalledProcessError) as error:
             raise SystemExit(f"benchmarks.schedulers.reproduce: {name}: {error}") from None
-        if not given.json:
+        if not options.json:
             print(f"\n{name}\n\n{SHOW[name](rows[name])}", flush=True)
-        if given.output is not None:  # after each: some take minutes
-            fill(given.output / f"{NAME}.md", SHOW[name](rows[name]), name)
-    if given.json:
+        if options.output is not None:  # after each: some take minutes
+            fill(options.output / f"{NAME}.md", SHOW[name](rows[name]), name)
+    if options.json:
         print(json.dumps({"name": NAME, "tables": rows}, indent=1))
 
 
@@ -151,19 +151,19 @@ def synergy(options: argparse.Namespace) -> list[ResultRow]:
     return rows
 
 
-def _rounds(matrices: str, mixes: Sequence[str], *given: object) -> list[ResultRow]:
+def _rounds(matrices: str, mixes: Sequence[str], *options: object) -> list[ResultRow]:
     rows: list[ResultRow] = []
     for mix in mixes:
         for sizes in SIZES:
-            made = _module("synergy", "allocate", *given, "--mix", mix, "--sizes", sizes)
+            made = _module("synergy", "allocate", *options, "--mix", mix, "--sizes", sizes)
             rows += _labelled(made, table="allocate", matrices=matrices, mix=mix, sizes=sizes)
     return rows
 
 
-def _traces(matrices: str, *given: object, jobs: int, loads: Sequence[int]) -> list[ResultRow]:
+def _traces(matrices: str, *options: object, jobs: int, loads: Sequence[int]) -> list[ResultRow]:
     rows: list[ResultRow] = []
     for load in loads:
-        made = _module("synergy", "end-to-end", *given, "--jobs", jobs, "--load", load)
+        made = _module("synergy", "end-to-end", *options, "--jobs", jobs, "--load", load)
         trace = f"{jobs:,} jobs, {load} an hour" if load else f"{jobs:,} jobs at once"
         rows += _labelled(made, table="end-to-end", matrices=matrices, trace=trace)
     return rows

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks import replicas
-from benchmarks.fill import asked, option
+from benchmarks.fill import option, parse_options
 from benchmarks.replicas import LUCID, MURI, SYNERGY
 from controller.errors import ControllerError
 from controller.policies.family import SimulationConfig
@@ -81,7 +81,7 @@ class Failed:
 
     policy: str
     case: str
-    said: str
+    problem: str
 
 
 def draw(number: int, policies: Sequence[str]) -> Case:
@@ -133,8 +133,8 @@ def failure(case: Case) -> str | None:
             chosen = replace(chosen, policy=watched)
         result = chosen.run(case.jobs, cluster, verify=True)
     except ControllerError as error:
-        said = EXPECTED.get(case.policy, EXPECTED.get(family(case.policy), ()))
-        return None if any(part in str(error) for part in said) else f"{type(error).__name__}: {error}"
+        expected = EXPECTED.get(case.policy, EXPECTED.get(family(case.policy), ()))
+        return None if any(part in str(error) for part in expected) else f"{type(error).__name__}: {error}"
     except Exception as error:  # any other exception is a finding, too
         return f"{type(error).__name__}: {error}"
     if watched is not None and watched.across:
@@ -168,8 +168,8 @@ def across_racks(decision: Decision, view: View) -> Iterator[str]:
         if size <= max(cluster.sizes) or group.gpus in before or any(on <= rack for rack in cluster.racks):
             continue
         for rack in cluster.racks:
-            others = any(used[node] > (node in on) for node in rack)
-            if not others and sum(cluster.sizes[node] for node in rack) >= size:
+            is_used = any(used[node] > (node in on) for node in rack)
+            if not is_used and sum(cluster.sizes[node] for node in rack) >= size:
                 yield f"{group.jobs} start on servers {sorted(on)}, while {sorted(rack)}, one rack, have room"
 
 
@@ -241,13 +241,13 @@ def run(numbers: Sequence[int], policies: Sequence[str], processes: int = 1) -> 
 
 def _checked(task: tuple[int, Sequence[str]]) -> Failed | None:
     case = draw(*task)
-    said = failure(case)
-    return None if said is None else Failed(case.policy, str(case), said)
+    problem = failure(case)
+    return None if problem is None else Failed(case.policy, str(case), problem)
 
 
 def main() -> int:
     """Run the command."""
-    options = asked(
+    options = parse_options(
         __doc__,
         option("--cases", type=int, default=10_000),
         option("--first", type=int, default=0, help="begin with the case of this number"),
@@ -265,7 +265,7 @@ def main() -> int:
     failed: Counter[str] = Counter()
     for each in run(numbers, policies, options.processes):
         failed[each.policy] += 1
-        print(f"{each.case}\n  {each.said}", flush=True)
+        print(f"{each.case}\n  {each.problem}", flush=True)
     total = f"{len(numbers):,} cases of {len(policies)} policies: {failed.total()} failed"
     print(total + "".join(f"; {name} {count}" for name, count in failed.most_common()))
     return 1 if failed else 0

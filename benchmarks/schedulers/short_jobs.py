@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fill import asked, check, fill, option
+from benchmarks.fill import check, fill, option, parse_options
 from bmv2_topos.harness import markdown
 from controller.policies.family import SimulationConfig
 from controller.simulator.generate import generate
@@ -41,20 +41,20 @@ Row = dict[str, Any]
 
 def main() -> None:
     """Run, print the tables, and write the page on request."""
-    given = asked(
+    options = parse_options(
         __doc__,
         option("--output", type=Path, metavar="DIR", help=f"write into {NAME}.md"),
         option("--jobs", type=int, default=80, help="jobs of each generated workload"),
         option("--processes", type=int, default=0),
     )
-    if given.output is not None:
-        check(given.output / f"{NAME}.md")
+    if options.output is not None:
+        check(options.output / f"{NAME}.md")
     with tempfile.TemporaryDirectory() as folder:
-        rows = measured(given.jobs, given.processes, Path(folder))
+        rows = measured(options.jobs, options.processes, Path(folder))
     shown = text(rows)
     print(shown)
-    if given.output is not None:
-        fill(given.output / f"{NAME}.md", shown)
+    if options.output is not None:
+        fill(options.output / f"{NAME}.md", shown)
 
 
 def measured(jobs: int, processes: int, scratch: Path) -> list[Row]:

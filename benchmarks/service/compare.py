@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from benchmarks.fill import asked, check, fill, option
+from benchmarks.fill import check, fill, option, parse_options
 from benchmarks.service.live import (
     CLUSTER,
     PERIOD_S,
@@ -88,10 +88,10 @@ class Decided:
     slots: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, said: Iterable[tuple[str, str, str]]) -> Decided:
+    def of(cls, lines: Iterable[tuple[str, str, str]]) -> Decided:
         """Return the event, job and text of each line of a log."""
         found = cls()
-        for event, job, text in said:
+        for event, job, text in lines:
             if event == "placed":
                 found.places.setdefault(job, text)
             elif event == "memory":
@@ -206,7 +206,7 @@ def tables(rows: Mapping[str, Row], simulated: Decided, live: Decided, load: flo
     order = "yes" if list(live.places) == list(simulated.places) else "no"
     decisions = [
         ["order of starts", order],
-        *([what, f"{sum(of)} of {len(of)} jobs"] for what, of in same.items()),
+        *([what, f"{sum(equal)} of {len(equal)} jobs"] for what, equal in same.items()),
     ]
     times = [
         [
@@ -228,17 +228,17 @@ def tables(rows: Mapping[str, Row], simulated: Decided, live: Decided, load: flo
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare, and fill the page."""
-    given = asked(
+    options = parse_options(
         __doc__,
         option("--output", type=Path, required=True, help=f"folder of {NAME}.md"),
         option("--quick", action="store_true", help="run shorter jobs"),
         words=arguments,
     )
-    page = given.output / f"{NAME}.md"
+    page = options.output / f"{NAME}.md"
     try:
         check(page)
         netns.check_here()
-        fill(page, compare(f"compare-{os.getpid()}", quick=given.quick))
+        fill(page, compare(f"compare-{os.getpid()}", quick=options.quick))
     except (TrialFailed, ValueError, ControllerError, netns.NetnsError, OSError) as error:
         print(f"benchmarks.service.compare: {error}", file=sys.stderr)
         return 1

@@ -145,7 +145,7 @@ NONSENSE: tuple[tuple[str, object], ...] = (
 
 
 @dataclass(slots=True)
-class Told:
+class Expected:
     """The soak's knowledge of a job that it has submitted.
 
     Attributes:
@@ -167,7 +167,7 @@ class Mishaps:
     folder: Path
     rng: random.Random
     size_bytes: int = SIZE_BYTES
-    told: dict[str, Told] = field(default_factory=dict)
+    expected: dict[str, Expected] = field(default_factory=dict)
     happened: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     _later: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
@@ -241,11 +241,11 @@ class Mishaps:
             return False
         job = self._job(absent=absent)
         name = str(job["name"])
-        self.told[name] = Told(fails=absent)
+        self.expected[name] = Expected(fails=absent)
         try:
             self.client.submit([job], key=name)
         except Refused:
-            del self.told[name]
+            del self.expected[name]
             raise
         return True
 
@@ -272,16 +272,16 @@ class Mishaps:
             names.append(f"j{self._number}")
         jobs = [{"name": name, "workers": 1, "command": "sleep 0.1", "iterations": 1} for name in names]
         self.client.submit(jobs)
-        self.told |= {name: Told(sums=False) for name in names}
+        self.expected |= {name: Expected(sums=False) for name in names}
         for name in names[2:]:
             with contextlib.suppress(Refused):  # it has ended
                 self.client.cancel(name)
         return True
 
     def _duplicate(self) -> bool:
-        if not self.told:
+        if not self.expected:
             return False
-        name = self.rng.choice([*self.told])
+        name = self.rng.choice([*self.expected])
         try:
             if self.client.job(name)["over"]:
                 return False
@@ -320,8 +320,8 @@ class Mishaps:
 
     def _kill_runner(self) -> bool:
         folder = self.folder / "state" / "runs"
-        there = [process_of(each) for each in folder.iterdir()] if folder.exists() else []
-        return self._kill_one([each for each in there if each is not None])
+        processes = [process_of(each) for each in folder.iterdir()] if folder.exists() else []
+        return self._kill_one([each for each in processes if each is not None])
 
     def _kill_fallback(self) -> bool:
         return self._kill_one(fallback_servers(self.bed.state.name))
@@ -340,11 +340,11 @@ class Mishaps:
             for number, line in commands().items()
             if marks in line and "benchmarks.service.worker" in line
         }
-        workers = {number: name for number, name in found.items() if name in self.told}
+        workers = {number: name for number, name in found.items() if name in self.expected}
         if not workers:
             return False
         number = self.rng.choice([*workers])
-        self.told[workers[number]].fails = True
+        self.expected[workers[number]].fails = True
         with contextlib.suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
         return True
@@ -421,8 +421,8 @@ class Mishaps:
                 self._free_disk()
 
     def _quota(self) -> bool:
-        if self.rng.random() < 0.5 and (there := self.client.quotas()):
-            self.client.remove_quota(there[0]["tenant"])
+        if self.rng.random() < 0.5 and (quotas := self.client.quotas()):
+            self.client.remove_quota(quotas[0]["tenant"])
             return True
         if not (jobs := self.client.jobs()):
             return False

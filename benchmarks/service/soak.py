@@ -22,9 +22,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
-from benchmarks.fill import asked, check, fill, option
+from benchmarks.fill import check, fill, option, parse_options
 from benchmarks.service.live import CLUSTER, SIZES, Controller, TrialFailed, running, testbed
-from benchmarks.service.mishaps import Mishaps, Size, Told, grown, left_of_jobs, size_of
+from benchmarks.service.mishaps import Expected, Mishaps, Size, grown, left_of_jobs, size_of
 from benchmarks.service.worker import last_report
 from bmv2_topos.harness.rows import markdown
 from bmv2_topos.testbeds import netns
@@ -168,12 +168,12 @@ def _end(mishaps: Mishaps, outcome: Outcome) -> None:
             break
         time.sleep(1.0)
     for job in client.jobs():
-        told = mishaps.told.get(job["name"])
-        if told is None:
+        expected = mishaps.expected.get(job["name"])
+        if expected is None:
             outcome.problems.append(f"job {job['name']} was never submitted")
             continue
-        _judge(job, told, mishaps, outcome)
-    if lost := mishaps.told.keys() - {job["name"] for job in client.jobs()}:
+        _judge(job, expected, mishaps, outcome)
+    if lost := mishaps.expected.keys() - {job["name"] for job in client.jobs()}:
         outcome.problems.append(f"the controller does not know jobs {', '.join(sorted(lost))}")
     state, own = mishaps.folder / "state", mishaps.controller.process
     give_up_s = time.monotonic() + CLEAN_S
@@ -190,16 +190,16 @@ def _differences(client: Client) -> list[str]:
     return found + [f"the audit could not ask {name}: {why}" for name, why in audit["left_out"].items()]
 
 
-def _judge(job: JobView, told: Told, mishaps: Mishaps, outcome: Outcome) -> None:
+def _judge(job: JobView, expected: Expected, mishaps: Mishaps, outcome: Outcome) -> None:
     """Check that a job has ended as expected."""
     name, state = job["name"], job["state"]
     outcome.states[state] += 1
     outcome.starts += job["starts"]
-    if state == "failed" and not told.fails and "runner ended" not in job["reason"]:
+    if state == "failed" and not expected.fails and "runner ended" not in job["reason"]:
         outcome.problems.append(f"job {name} failed: {job['reason']}")
     if state == "failed" and "status 6" in job["reason"]:
         outcome.problems.append(f"job {name} had a wrong sum: {job['reason']}")
-    if state != "completed" or not told.sums:
+    if state != "completed" or not expected.sums:
         return
     marks = mishaps.folder / "saved" / f"{name}.marks"
     times = len(marks.read_text()) if marks.exists() else 0
@@ -256,7 +256,7 @@ def tables(outcome: Outcome) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a soak, and write its page."""
-    given = asked(
+    options = parse_options(
         __doc__,
         option("--minutes", type=float, default=60.0, help="cause mishaps for this time; 60 by default"),
         option("--seed", type=int, default=1, help="seed of the mishaps; 1 by default"),
@@ -268,14 +268,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words=arguments,
     )
     try:
-        check(given.output / "service-soak.md")
+        check(options.output / "service-soak.md")
         netns.check_here()
         with tempfile.TemporaryDirectory(prefix="ina-soak-") as own:
-            folder = given.folder or Path(own)
+            folder = options.folder or Path(own)
             folder.mkdir(parents=True, exist_ok=True)
-            outcome = soak(given.minutes, given.seed, f"soak-{os.getpid()}", folder, given.target)
-        given.output.mkdir(parents=True, exist_ok=True)
-        fill(given.output / "service-soak.md", tables(outcome))
+            outcome = soak(options.minutes, options.seed, f"soak-{os.getpid()}", folder, options.target)
+        options.output.mkdir(parents=True, exist_ok=True)
+        fill(options.output / "service-soak.md", tables(outcome))
     except (TrialFailed, ValueError, ControllerError, netns.NetnsError, OSError) as error:
         print(f"benchmarks.service.soak: {error}", file=sys.stderr)
         return 1

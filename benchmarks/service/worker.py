@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import hostlib as ina
-from benchmarks.fill import asked, option
+from benchmarks.fill import option, parse_options
 from hostlib import interleave
 from hostlib.demos.steps import WRONG_SUM, values
 
@@ -82,7 +82,7 @@ def train(iterations: int, compute_s: float, elements: int, saved: Path) -> Repo
 
 def main() -> None:
     """Run the worker with the options."""
-    given = asked(
+    options = parse_options(
         __doc__,
         option("--iterations", type=int, required=True),
         option("--compute", type=float, required=True, metavar="SECONDS", help="computing per iteration"),
@@ -91,12 +91,12 @@ def main() -> None:
         option("--marks", type=Path, help="file to which rank 0 adds a mark at the end"),
         option("--absent", action="store_true", help="rank 1 sleeps, and never joins the job"),
     )
-    if given.absent and json.loads(os.environ["INA_JOB"])["rank"] == 1:
+    if options.absent and json.loads(os.environ["INA_JOB"])["rank"] == 1:
         time.sleep(3600.0)
     ina.init()
-    report = train(given.iterations, given.compute, given.bytes // 4, given.saved)
-    if given.marks is not None and ina.rank() == 0:
-        with given.marks.open("a") as marks:
+    report = train(options.iterations, options.compute, options.bytes // 4, options.saved)
+    if options.marks is not None and ina.rank() == 0:
+        with options.marks.open("a") as marks:
             marks.write("x")
     ina.shutdown()
     print(json.dumps(asdict(report)), flush=True)

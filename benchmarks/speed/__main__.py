@@ -34,6 +34,6 @@ if __name__ == "__main__":
     try:
         app()
     except Exception as error:
-        said, code = verdict(error)
-        print(f"benchmarks.speed: {said}", file=sys.stderr)
+        message, code = verdict(error)
+        print(f"benchmarks.speed: {message}", file=sys.stderr)
         sys.exit(code)

@@ -106,8 +106,8 @@ class _Daemon:
         line = self.process.stdout.readline()
         self.whole_s = time.perf_counter() - begin
         if not line:
-            status, said = self.process.wait(), self._log.read_text().strip().rpartition("\n")[2]
-            raise ProcessFailed(f"the controller that is measured ended with status {status}: {said}")
+            status, message = self.process.wait(), self._log.read_text().strip().rpartition("\n")[2]
+            raise ProcessFailed(f"the controller that is measured ended with status {status}: {message}")
         found = json_module.loads(line)
         self.url: str = found["url"]
         self.ready_s: float = found["ready_s"]
@@ -166,7 +166,7 @@ def measure(
     submissions: int = 10_000,
     admissions: int = 20,
     seconds: float = 15.0,
-    say: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Figure]:
     """Measure all, in one run.
 
@@ -175,7 +175,7 @@ def measure(
         submissions: Submissions at once.
         admissions: Jobs that are admitted beside the resident ones, one after the other.
         seconds: Time of each measurement of the processor share.
-        say: Called with the name of the next measurement.
+        report: Called with the name of the next measurement.
 
     Raises ProcessFailed, and ClientError if the controller refuses a valid request.
     """
@@ -183,27 +183,27 @@ def measure(
         folder = Path(tempfile.mkdtemp(prefix="ina-bench-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         names = list(cluster(LEAVES, HOSTS).switch)
-        say(f"starting {len(names)} switches")
+        report(f"starting {len(names)} switches")
         switches = {name: stack.enter_context(_switch(folder, name)) for name in names}
         order = Order(str(folder / "state"), LEAVES, HOSTS, {n: each.address for n, each in switches.items()})
         daemon = _Daemon(folder, order)
         stack.callback(lambda: daemon.kill())
-        say("idle, without jobs")
+        report("idle, without jobs")
         idle = daemon.share(seconds)
-        say(f"admitting {resident} jobs")
+        report(f"admitting {resident} jobs")
         with Client(daemon.url) as client:
             client.submit([job(number, f"resident-{number}") for number in range(resident)])
             _until(lambda: client.cluster()["jobs"].get("running", 0) == resident)
-            say(f"admitting {admissions} more, one after the other")
+            report(f"admitting {admissions} more, one after the other")
             took = [_admission(client, resident + number) for number in range(admissions)]
-        say("killing the controller")
+        report("killing the controller")
         daemon.kill()
         daemon = _Daemon(folder, order)
         restart_s, restart_whole_s = daemon.ready_s, daemon.whole_s
-        say("idle, with all jobs")
+        report("idle, with all jobs")
         _settle(daemon)
         idle_resident = daemon.share(seconds)
-        say("emptying all switches")
+        report("emptying all switches")
         daemon.kill()
         for name in names:
             switches[name].stop()
@@ -213,7 +213,7 @@ def measure(
         daemon = _Daemon(folder, order)
         empty_s = daemon.ready_s
         _settle(daemon)
-        say(f"{submissions} submissions")
+        report(f"{submissions} submissions")
         before = daemon.memory()
         begin_s = daemon.processor_s()
         found = storm(daemon.url, [job(number, f"storm-{number}") for number in range(submissions)])
@@ -258,7 +258,7 @@ def controller(
         resident=jobs,
         submissions=submissions,
         seconds=seconds,
-        say=(lambda text: None) if json else lambda text: say(f"ina: {text}"),
+        report=(lambda text: None) if json else lambda text: say(f"ina: {text}"),
     )
     show("controller", {"jobs": jobs, "load": os.getloadavg()[0]}, found, json=json)
 

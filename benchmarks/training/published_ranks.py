@@ -216,7 +216,9 @@ def _start(test: unittest.TestCase, variables: dict[str, str]) -> tuple[int, int
         return process, reader
     os.close(reader)
     signal.alarm(LIMIT_S)
-    horovods = {f"HOROVOD_{name}": variables[of] for name, of in (("RANK", "RANK"), ("SIZE", "WORLD_SIZE"))}
+    horovods = {
+        f"HOROVOD_{name}": variables[source] for name, source in (("RANK", "RANK"), ("SIZE", "WORLD_SIZE"))
+    }
     os.environ |= variables | horovods
     lines = StringIO()
     test.run(Writer(lines))

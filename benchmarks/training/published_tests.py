@@ -28,39 +28,39 @@ Outcomes = Mapping[str, Sequence[Outcome]]
 
 def main() -> None:
     """Run one set of tests."""
-    asked = _arguments()
-    if asked.tests == "torch":
-        found = _torch(asked)
+    options = _arguments()
+    if options.tests == "torch":
+        found = _torch(options)
     else:
-        if not asked.file.is_file():
-            raise SystemExit(f"{asked.file} is no file; want test_torch.py of Horovod")
-        found = {INA: _run([str(asked.file)], asked, asked.only)}
+        if not options.file.is_file():
+            raise SystemExit(f"{options.file} is no file; want test_torch.py of Horovod")
+        found = {INA: _run([str(options.file)], options, options.only)}
     console().print(table(found))
-    if asked.json is not None:
+    if options.json is not None:
         tests = {name: [asdict(each) for each in outcomes] for name, outcomes in found.items()}
-        document = {"tests": asked.tests, "ranks": asked.ranks, "outcomes": tests}
-        asked.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        document = {"tests": options.tests, "ranks": options.ranks, "outcomes": tests}
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     sys.exit(1 if failed(found) else 0)
 
 
-def _torch(asked: argparse.Namespace) -> Outcomes:
+def _torch(options: argparse.Namespace) -> Outcomes:
     """Run PyTorch's tests with gloo, and those that gloo does not skip with "ina"."""
-    with_gloo = _run([GLOO], asked, asked.only)
+    with_gloo = _run([GLOO], options, options.only)
     names = [each.test for each in with_gloo if each.kind != "skipped"]
-    return {GLOO: with_gloo, INA: _run([INA], asked, names) if names else []}
+    return {GLOO: with_gloo, INA: _run([INA], options, names) if names else []}
 
 
-def _run(arguments: Sequence[str], asked: argparse.Namespace, only: Sequence[str]) -> list[Outcome]:
+def _run(arguments: Sequence[str], options: argparse.Namespace, only: Sequence[str]) -> list[Outcome]:
     """Run the tests in a process of their own, because they set the environment and load modules."""
-    with TemporaryDirectory() as folder, (asked.log or Path("/dev/null")).open("ab") as output:
+    with TemporaryDirectory() as folder, (options.log or Path("/dev/null")).open("ab") as output:
         lines = Path(folder) / "lines"
         command = [
             sys.executable,
             "-m",
             "benchmarks.training.published_ranks",
-            asked.tests,
+            options.tests,
             *arguments,
-            str(asked.ranks),
+            str(options.ranks),
             str(lines),
             *only,
         ]

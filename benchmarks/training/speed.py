@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.fill import asked, check, console, fill, option, print_rows
+from benchmarks.fill import check, console, fill, option, parse_options, print_rows
 from benchmarks.pages.real import DELAY_S, RealAllreduce, missing, to_stderr, wire_s
 from bmv2_topos.harness import markdown
 from bmv2_topos.testbeds import netns
@@ -52,7 +52,7 @@ Row = Mapping[str, Any]
 
 def main() -> None:
     """Train, print tables or JSON, and fill a page on request."""
-    options = asked(
+    options = parse_options(
         __doc__,
         option("--sharded", action="store_true", help="train by FSDP2"),
         option("--collectives", action="store_true", help="measure collectives instead of training"),

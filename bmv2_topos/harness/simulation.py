@@ -93,9 +93,9 @@ class Simulation:
         jobs = self._jobs()
         if self.cluster is None:
             if policies := self._policies():
-                given = ", ".join(f"--{kind} {name}" for kind, name in policies.items())
+                policy_options = ", ".join(f"--{kind} {name}" for kind, name in policies.items())
                 raise BadSpec(
-                    f"{given} needs a network: give --cluster FILE, or --cluster with a topology's name"
+                    f"{policy_options} needs a network: give --cluster FILE, or --cluster with a topology's name"
                 )
             network, placements = build(
                 jobs, self._shape(), servers=settings.shares, link=self._link(), trunk=self._trunk()
@@ -105,13 +105,13 @@ class Simulation:
             raise BadSpec("--cluster and --tree are mutually exclusive")
         network = self._network(self.cluster)
         if policies := self._policies():
-            asked = AllocationSettings(
+            allocation = AllocationSettings(
                 placement=policies.get("placement", "netpack"),
                 routing=policies.get("routing", "shortest-path"),
                 memory=policies.get("memory", "shared" if settings.shares else "static"),
                 seed=self.seed,
             )
-            decided = decide(self._without_sums(network), jobs, asked, settings)
+            decided = decide(self._without_sums(network), jobs, allocation, settings)
             if not decided.ranks:
                 raise BadSpec(
                     "each job fits on one server, so no packet is sent: want servers with fewer GPUs"

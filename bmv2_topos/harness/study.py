@@ -68,8 +68,8 @@ class Study:
     def __post_init__(self) -> None:
         """Convert NumPy numbers to Python numbers, also in arrays and lists of `sweep` and `ablations`."""
         for name in ("sweep", "ablations"):
-            if isinstance(of := getattr(self, name), Mapping):
-                object.__setattr__(self, name, {key: _plain(values) for key, values in of.items()})
+            if isinstance(values := getattr(self, name), Mapping):
+                object.__setattr__(self, name, {key: _plain(column) for key, column in values.items()})
         for name in ("seeds", "first_seed"):
             object.__setattr__(self, name, _plain(getattr(self, name)))
 
@@ -97,32 +97,32 @@ class Study:
 
     def _wrong_kinds(self) -> Iterator[str]:
         for name in ("title", "question", "about", "limits"):
-            if not (isinstance(of := getattr(self, name), str) and _is_written(of)):
-                yield f"{name} is {of!r}; {_TEXT}"
+            if not (isinstance(value := getattr(self, name), str) and _is_written(value)):
+                yield f"{name} is {value!r}; {_TEXT}"
         for name in ("sweep", "measure", "ablations"):
-            if not isinstance(of := getattr(self, name), Mapping):
-                yield f"{name} is {kind(of)}; it must be a dict"
+            if not isinstance(value := getattr(self, name), Mapping):
+                yield f"{name} is {kind(value)}; it must be a dict"
             elif bad := [
-                each for each in of if not (isinstance(each, str) and each.strip() and _is_written(each))
+                each for each in value if not (isinstance(each, str) and each.strip() and _is_written(each))
             ]:
                 yield f"{name} has the name {_shown(bad[0])}; {_TEXT}"
-        for name, of in self.ablations.items():
-            if not isinstance(of, Mapping):
-                yield f"ablation {name!r} is {kind(of)}; it must be a dict of parameters"
-        for name, of in {
+        for name, changes in self.ablations.items():
+            if not isinstance(changes, Mapping):
+                yield f"ablation {name!r} is {kind(changes)}; it must be a dict of parameters"
+        for name, function in {
             "run": self.run,
-            **{f"measure {name!r}": of for name, of in self.measure.items()},
+            **{f"measure {name!r}": function for name, function in self.measure.items()},
         }.items():
-            if not callable(of):
-                yield f"{name} is {kind(of)}; it must be a function"
+            if not callable(function):
+                yield f"{name} is {kind(function)}; it must be a function"
         for name in ("seeds", "first_seed"):
-            if not isinstance(of := getattr(self, name), int):
-                yield f"{name} is {kind(of)}; it must be a whole number"
+            if not isinstance(value := getattr(self, name), int):
+                yield f"{name} is {kind(value)}; it must be a whole number"
 
     def _complaints(self) -> Iterator[str]:
         taken = inspect.signature(self.run).parameters
-        any_name = any(of.kind is of.VAR_KEYWORD for of in taken.values())
-        given = {"sweep": self.sweep, **{f"ablation {name!r}": of for name, of in self.ablations.items()}}
+        any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+        given = {"sweep": self.sweep, **{f"ablation {name!r}": each for name, each in self.ablations.items()}}
         for where, parameters in given.items():
             for name in parameters:
                 if name not in taken and not any_name:
@@ -138,8 +138,12 @@ class Study:
             for name, value in changes.items():
                 if not (_is_label(value) if name in (*self.sweep, SEED) else _is_written(str(value))):
                     yield f"ablation {ablation!r}: {name} is {_shown(value)}, {_LABEL}"
-        for name, of in taken.items():
-            if of.default is of.empty and of.kind is not of.VAR_KEYWORD and name not in (*self.sweep, SEED):
+        for name, parameter in taken.items():
+            if (
+                parameter.default is parameter.empty
+                and parameter.kind is not parameter.VAR_KEYWORD
+                and name not in (*self.sweep, SEED)
+            ):
                 yield f"run takes {name!r}, which has no default and is not in sweep"
         if not 1 <= self.seeds <= MOST_SEEDS:
             yield f"seeds is {_shown(self.seeds)}; it must be from 1 to {MOST_SEEDS}"
@@ -187,7 +191,7 @@ class Study:
         return list(found.values())
 
     def _measured(self, result: Any) -> ResultRow:
-        row = {name: _plain(of(result)) for name, of in self.measure.items()}
+        row = {name: _plain(measure(result)) for name, measure in self.measure.items()}
         for name, value in row.items():
             if value is not None and not isinstance(value, int | float | str):
                 raise TypeError(f"measure {name!r} is {value!r}; it must be a number, a text or None")
@@ -208,8 +212,8 @@ class Study:
     def _tables(self, rows: Sequence[ResultRow]) -> str:
         parts = []
         for variant in self._variants() if self.ablations else [FULL]:
-            of = selected(rows, variant=variant) if self.ablations else rows
-            lines = [self._line(of, setting) for setting in self._settings(of)]
+            chosen = selected(rows, variant=variant) if self.ablations else rows
+            lines = [self._line(chosen, setting) for setting in self._settings(chosen)]
             table = markdown([*self.sweep, *self.measure], lines)
             parts.append(f"### {variant.capitalize()}\n\n{table}" if self.ablations else table)
         if any(len(selected(rows, **setting)) > 1 for setting in self._settings(rows)):
@@ -262,10 +266,10 @@ class Study:
         """
         lines: dict[str, list[tuple[float, float]]] = {}
         ablations = []
-        others = [key for key in self.sweep if key != x]
-        settings = dict.fromkeys(tuple(row[key] for key in others) for row in rows)
+        keys = [key for key in self.sweep if key != x]
+        settings = dict.fromkeys(tuple(row[key] for key in keys) for row in rows)
         for setting, variant in itertools.product(settings, self._variants()):
-            fixed: dict[str, Value] = dict(zip(others, setting, strict=True))
+            fixed: dict[str, Value] = dict(zip(keys, setting, strict=True))
             at = {**fixed, VARIANT: variant} if self.ablations else fixed
             words = [f"{key} {_text(value)}" for key, value in fixed.items()]
             label = ", ".join(words + [variant] * (variant != FULL)) or FULL
@@ -287,8 +291,8 @@ def numbers(rows: Sequence[ResultRow], name: str, setting: Mapping[str, Value]) 
 
 def _cell(rows: Sequence[ResultRow], name: str, setting: Mapping[str, Value]) -> str:
     found = numbers(rows, name, setting)
-    others = (row.get(name) for row in selected(rows, **setting))
-    texts = dict.fromkeys(_text(value) for value in others if not isinstance(value, int | float))
+    values = (row.get(name) for row in selected(rows, **setting))
+    texts = dict.fromkeys(_text(value) for value in values if not isinstance(value, int | float))
     return ", ".join([*([_spread(found)] if found else []), *texts])
 
 

@@ -182,8 +182,8 @@ def _row(measure: Measure, run: Run, source: str = "") -> ResultRow:
     except BaseException as error:
         if not is_user_error(error):
             raise
-        said = f"{type(error).__name__}: {error}{_place(error, source)}" if source else str(error)
-        raise RunFailed(f"the run {named(run.labels)}: {said}") from error
+        message = f"{type(error).__name__}: {error}{_place(error, source)}" if source else str(error)
+        raise RunFailed(f"the run {named(run.labels)}: {message}") from error
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def _testbed(scenario: Scenario) -> VirtualTestbed:
     )
     server = next(iter(network.servers_for("fallback")), None) if settings.shares else None
     return VirtualTestbed(
-        network, scenario.jobs, [Placement(of, server) for of in places], settings, scenario.happening
+        network, scenario.jobs, [Placement(hosts, server) for hosts in places], settings, scenario.happening
     )
 
 

@@ -59,7 +59,7 @@ def missing(counts: Mapping[str, int]) -> list[str]:
 def traits(schedule: SoakSchedule) -> Counter[str]:
     """Return the traits of a schedule (program, size, kinds of jobs), as counts by ``kind: name``."""
     bed = schedule.bed
-    told = Counter(
+    counts = Counter(
         {
             f"program {bed.program}",
             f"{bed.levels} levels" if bed.levels > 1 else "one switch",
@@ -67,20 +67,20 @@ def traits(schedule: SoakSchedule) -> Counter[str]:
         }
     )
     if not all(switch.aggregates for switch in bed.topology.switches):
-        told["transit switches"] = 1
+        counts["transit switches"] = 1
     for job in schedule.jobs:
-        told[f"congestion {job.congestion}"] += 1
-        told["may preempt"] += job.preempt
-        told["bare announcements"] += job.bare
+        counts[f"congestion {job.congestion}"] += 1
+        counts["may preempt"] += job.preempt
+        counts["bare announcements"] += job.bare
         if job.defector is not None:
-            told["a rank dies" if job.defector.dies else "a rank disagrees"] += 1
+            counts["a rank dies" if job.defector.dies else "a rank disagrees"] += 1
         for collective in job.collectives:
-            told[collective.name] += 1
-            told["int32" if collective.dtype == "int32" else f"float32, {job.numbers}"] += 1
-            told["stragglers"] += max(collective.waits_us) > 1000
-            told["values too large"] += collective.large
-            told["non-finite values"] += collective.nonfinite
-    return Counter({f"kind: {name}": value for name, value in told.items() if value})
+            counts[collective.name] += 1
+            counts["int32" if collective.dtype == "int32" else f"float32, {job.numbers}"] += 1
+            counts["stragglers"] += max(collective.waits_us) > 1000
+            counts["values too large"] += collective.large
+            counts["non-finite values"] += collective.nonfinite
+    return Counter({f"kind: {name}": value for name, value in counts.items() if value})
 
 
 _BESIDE = frozenset({"overflow", "disagree", "evicted", "no_uplink"})

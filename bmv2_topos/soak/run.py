@@ -353,12 +353,12 @@ class _Run:
             "server": self.of_servers,
             "recovery": Counter(begun),
         }
-        told: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for group, found in groups.items():
-            told.update({f"{group}: {name}": value for name, value in found.items()})
-        told["packets into switches"] = sum(switch.arrived for switch in self.network.switches.values())
-        told.update(traits(self.schedule))
-        told["kind: PSNs wrapped"] += sum(job.wrapped for job in self.jobs.values())
+            counts.update({f"{group}: {name}": value for name, value in found.items()})
+        counts["packets into switches"] = sum(switch.arrived for switch in self.network.switches.values())
+        counts.update(traits(self.schedule))
+        counts["kind: PSNs wrapped"] += sum(job.wrapped for job in self.jobs.values())
         ends_us = self.schedule.clock_us + (self.network.now - START_NS) // 1000
-        told["kind: switch clock wrapped"] += ends_us >= 2**32
-        return told
+        counts["kind: switch clock wrapped"] += ends_us >= 2**32
+        return counts

@@ -208,9 +208,11 @@ class SoakSum:
             kept = self.inputs[rank] if self.collective.in_place else np.full_like(output, SENTINEL)
             if output.tobytes() != kept.tobytes():
                 raise WrongSum(f"rank {rank} is not the target, but its output was changed")
-        for other, (_, told) in self.results.items():
-            if told != numeric_errors:
-                raise WrongSum(f"rank {rank} got the report {numeric_errors}, but rank {other} got {told}")
+        for other, (_, reported) in self.results.items():
+            if reported != numeric_errors:
+                raise WrongSum(
+                    f"rank {rank} got the report {numeric_errors}, but rank {other} got {reported}"
+                )
         self.results[rank] = output.tobytes(), numeric_errors
 
     def _judge_numeric_errors(self, rank: int, numeric_errors: NumericErrors) -> None:

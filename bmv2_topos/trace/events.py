@@ -81,18 +81,18 @@ def _events(records: Iterable[Record]) -> Iterator[Event]:
         fields = _header(record.frame)
         if fields is None:
             continue
-        version_kind, flags, job, psn, bitmap, fan_in, priority, _, epoch, _, *others = fields
-        lanes, tag, node, target = others
-        words = dict(word.split("=", 1) for word in record.comment.split() if "=" in word)
+        version_kind, flags, job, psn, bitmap, fan_in, priority, _, epoch, _, *rest = fields
+        lanes, tag, node, target = rest
+        notes = dict(note.split("=", 1) for note in record.comment.split() if "=" in note)
         place, slash, port = record.place.rpartition("/")
-        outcome = _NAMES.get(int(words["outcome"])) if "outcome" in words else None
+        outcome = _NAMES.get(int(notes["outcome"])) if "outcome" in notes else None
         yield Event(
             *(record.time_ns, place if slash else record.place, int(port) if slash else None, record.inbound),
             *(version_kind & 15, flags, job, psn, bitmap, fan_in, priority, epoch, node, tag),
-            fate="" if words.get("fate") == "duplicated" else words.get("fate", ""),
+            fate="" if notes.get("fate") == "duplicated" else notes.get("fate", ""),
             outcome=outcome,
-            slot=int(words["index"]) if "index" in words and outcome not in _REFUSED else None,
-            waited_ns=1000 * int(words.get("waited_us", 0)),
+            slot=int(notes["index"]) if "index" in notes and outcome not in _REFUSED else None,
+            waited_ns=1000 * int(notes.get("waited_us", 0)),
             lanes=lanes,
             target=target,
         )

@@ -67,8 +67,8 @@ def describe(event: Event) -> str:
     if event.fate:
         return f"{packet}: {_FATES.get(event.fate, event.fate)}"
     if event.inbound and event.outcome is not None:
-        said = _OUTCOMES.get(event.outcome, f"refused: {event.outcome}")
-        return f"{packet}: {said.format(slot=event.slot)}"
+        outcome = _OUTCOMES.get(event.outcome, f"refused: {event.outcome}")
+        return f"{packet}: {outcome.format(slot=event.slot)}"
     waited = f", after {event.waited_ns / 1000:g} µs in the queue" if event.waited_ns else ""
     match event.inbound, event.port:
         case True, None:
@@ -93,15 +93,15 @@ def _contributors(event: Event) -> str:
 def _missing(seen: Sequence[Event]) -> list[str]:
     if not seen:
         return ["no packet of this PSN was captured"]
-    said = []
+    remarks = []
     if all(event.port is not None for event in seen):
-        said.append("no captures of hosts: packets are seen only at the switches")
+        remarks.append("no captures of hosts: packets are seen only at the switches")
     if all(event.port is None for event in seen):
-        said.append("no captures of switches: the outcomes of packets at switches are not known")
+        remarks.append("no captures of switches: the outcomes of packets at switches are not known")
     elif not any(event.outcome for event in seen):
-        said.append("the switches' captures do not show the outcomes of packets (ina switch --pcap-notes)")
+        remarks.append("the switches' captures do not show the outcomes of packets (ina switch --pcap-notes)")
     if any(event.inbound is None for event in seen):
-        said.append("a capture does not show directions: a packet that is 'seen' may have come in or left")
+        remarks.append("a capture does not show directions: a packet that is 'seen' may have come in or left")
     if not any(event.kind == wire.KIND_RESULT and not event.fate for event in seen):
-        said.append("no result was seen")
-    return said
+        remarks.append("no result was seen")
+    return remarks

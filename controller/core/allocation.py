@@ -133,7 +133,7 @@ class Allocation:
         self._settings = settings
         self._jobs: dict[str, Job] = {}
         self._places: dict[tuple[int, ...], tuple[str, ...]] = {}
-        self._of: dict[str, tuple[int, ...]] = {}
+        self._gpus_of: dict[str, tuple[int, ...]] = {}
         self._states: dict[str, JobState] = {}  # of the same jobs
         self._users: dict[tuple[int, ...], int] = {}  # how many of them have these GPUs
         self._lacking: dict[str, JobState] = {}  # jobs that run, and may have no servers
@@ -237,7 +237,7 @@ class Allocation:
 
     def has_servers(self, name: str) -> bool:
         """Return whether a running job has servers. A job without servers waits until servers have room."""
-        return name in self._of
+        return name in self._gpus_of
 
     def state(self, name: str) -> JobState:
         """Return the scheduling state of a job that has servers."""
@@ -292,9 +292,9 @@ class Allocation:
         changed, self._moved = self._moved | self._release_places(moved), False
         self._lacking = {name: job for name, job in self._lacking.items() if job.group is not None}
         unsettled = {job for job in moved if job.group is not None}.union(self._lacking.values())
-        self._lacking |= {job.spec.name: job for job in unsettled if job.spec.name not in self._of}
+        self._lacking |= {job.spec.name: job for job in unsettled if job.spec.name not in self._gpus_of}
         changed |= self._place(now_s, self._without_servers(groups))
-        for name in self._lacking.keys() & self._of.keys():
+        for name in self._lacking.keys() & self._gpus_of.keys():
             del self._lacking[name]
         crossing = self.allocator.crossing
         ended: list[JobState] = []
@@ -334,7 +334,7 @@ class Allocation:
 
     def withdraw(self, name: str) -> None:
         """Remove the servers, tree and slots of a job that lost its workers; `update` places it again."""
-        if name not in self._of:
+        if name not in self._gpus_of:
             return
         self._moved |= self.allocator.crosses(name)
         self._lacking[name] = self._states[name]
@@ -349,17 +349,17 @@ class Allocation:
 
         Returns whether one of these jobs used the network.
         """
-        here = {job.spec.name: job.group.gpus for job in moved if job.group is not None}
+        places = {job.spec.name: job.group.gpus for job in moved if job.group is not None}
         crossed = False
-        for name in {job.spec.name for job in moved} & self._of.keys():
-            if here.get(name) != self._of[name]:
+        for name in {job.spec.name for job in moved} & self._gpus_of.keys():
+            if places.get(name) != self._gpus_of[name]:
                 crossed |= self.allocator.crosses(name)
                 self._drop(name)
         return crossed
 
     def _have(self, job: JobState, gpus: tuple[int, ...]) -> None:
         """Record that a job runs on the servers of its GPUs."""
-        self._of[job.spec.name] = gpus
+        self._gpus_of[job.spec.name] = gpus
         self._states[job.spec.name] = job
         self._users[gpus] = self._users.get(gpus, 0) + 1
 
@@ -371,7 +371,7 @@ class Allocation:
         """
         self.allocator.stop(name)
         del self._states[name]
-        gpus = self._of.pop(name)
+        gpus = self._gpus_of.pop(name)
         self._users[gpus] -= 1
         if not self._users[gpus]:
             del self._users[gpus]
@@ -388,7 +388,7 @@ class Allocation:
             self._put_where_gpus_are(fresh)
         else:
             self._ask_for_places(fresh)
-        started = [job.spec.name for group in fresh for job in group.jobs if job.spec.name in self._of]
+        started = [job.spec.name for group in fresh for job in group.jobs if job.spec.name in self._gpus_of]
         for name in started:
             for watcher in self.watchers:
                 watcher.on_placed(now_s, self.allocator.placed[name])
@@ -398,7 +398,7 @@ class Allocation:
         for group in groups:
             names = [self._servers.servers[self._servers.node_of[gpu]].name for gpu in group.gpus]
             for job in group.jobs:
-                if job.spec.name not in self._of and self.allocator.reaches(names):
+                if job.spec.name not in self._gpus_of and self.allocator.reaches(names):
                     self._put(job, group, names)
 
     def _ask_for_places(self, groups: Iterable[Group]) -> None:
@@ -414,7 +414,7 @@ class Allocation:
         for group in groups:
             if group.gpus in self._places:
                 for job in group.jobs:
-                    if job.spec.name not in self._of:
+                    if job.spec.name not in self._gpus_of:
                         self._put(job, group, self._places[group.gpus])
 
     def _put(self, job: JobState, group: Group, names: Sequence[str]) -> None:

@@ -62,8 +62,8 @@ def surviving(
     import networkx as nx  # only if something is down: the import takes as long as a command
 
     graph = nx.Graph()
-    here = [switch.name for switch in topology.switches if switch.name not in down]
-    graph.add_nodes_from(here)  # first: the parts come in the order of their first switches
+    reachable = [switch.name for switch in topology.switches if switch.name not in down]
+    graph.add_nodes_from(reachable)  # first: the parts come in the order of their first switches
     graph.add_edges_from((link.a, link.b) for link in up)
     parts = [_part(topology, nodes, up) for nodes in nx.connected_components(graph)]
     return max(
@@ -124,9 +124,9 @@ class Allocator:
         self._guests: set[str] = set()
         self._sums: dict[str, bool] = {}
         # jobs with GPUs of their own that can be reached: `aggregate` as submitted, in the order of `placed`
-        self._there: dict[str, Job] = {}
+        self._reachable: dict[str, Job] = {}
         self._apart: set[str] = set()  # placed jobs that cannot be reached
-        self._free: dict[str, int] = {}  # GPUs that `_there` leaves free, by server, in the topology's order
+        self._free: dict[str, int] = {}  # GPUs that `_reachable` leaves free, by server, in topology order
         self.problem: memory.MemoryProblem | None = None
         self.division: memory.MemoryDivision | None = None
         self.late: dict[str, float] = {}
@@ -161,18 +161,18 @@ class Allocator:
             return set()
         for job in batch:
             self._sums[job.name] = job.aggregate
-        owners = list(self._there.values())
+        owners = list(self._reachable.values())
         fixed = [job for job in batch if job.servers and self.reaches(job.servers)]
-        there, _ = self._place(
+        placed, _ = self._place(
             [job for job in batch if not job.servers], [*owners, *self._fixed(fixed, owners)]
         )
-        known = {job.name for job in batch}
-        started = [job for job in there[len(owners) :] if job.name in known]
+        names = {job.name for job in batch}
+        started = [job for job in placed[len(owners) :] if job.name in names]
         for job in self._routed(started):
             self._keep(job)
         if any(len(job.hosts) > 1 for job in started):  # else it has not been decided anew which jobs sum
-            for job in there:
-                if job.name not in known and self.placed[job.name] is not job:
+            for job in placed:
+                if job.name not in names and self.placed[job.name] is not job:
                     self._keep(job)
         return {job.name for job in started}
 
@@ -180,12 +180,12 @@ class Allocator:
         method = self._policies.placement
         if not batch or method is None or self._up is None:
             return list(running), ()
-        free = self._free if len(running) == len(self._there) else None
+        free = self._free if len(running) == len(self._reachable) else None
         return placement.place_among(self.topology, batch, method, running, self._rng, free)
 
     def _fixed(self, batch: Iterable[Job], running: Sequence[Job]) -> list[Job]:
         """Return the jobs of `batch` that fit on their given servers, each with servers and a tree."""
-        there = list(running)
+        beside = list(running)
         free = dict(placement.PlacementProblem(self.topology, tuple(running), self._rng).free)
         for job in batch:
             wanted = {
@@ -193,8 +193,8 @@ class Allocator:
             }
             if all(free[server] >= gpus for server, gpus in wanted.items()):
                 free |= {server: free[server] - gpus for server, gpus in wanted.items()}
-                there.append(self._settled(job, job.servers, there))
-        return there[len(running) :]
+                beside.append(self._settled(job, job.servers, beside))
+        return beside[len(running) :]
 
     def _settled(self, job: Job, servers: Sequence[str], running: Sequence[Job]) -> Job:
         if job.tree is not None:
@@ -232,12 +232,12 @@ class Allocator:
             self._apart.add(name)
         if not reached or name in self._guests:
             return
-        before = self._there.get(name)
+        before = self._reachable.get(name)
         if before is None or before.servers != job.servers:
             self._take(before, -1)
             self._take(job, +1)
         sums = self._sums[name]
-        self._there[name] = job if job.aggregate == sums else replace(job, aggregate=sums)
+        self._reachable[name] = job if job.aggregate == sums else replace(job, aggregate=sums)
 
     def _take(self, job: Job | None, sign: int) -> None:
         """Count the GPUs of `job` as taken (`sign` +1) or as free again (`sign` -1); do nothing for None."""
@@ -247,7 +247,7 @@ class Allocator:
 
     def _count_anew(self) -> None:
         """Count the GPUs and the traffic of all placed jobs again, in the part of the cluster that is up."""
-        self._there, self._apart = {}, set()
+        self._reachable, self._apart = {}, set()
         self._free = {server.name: server.gpus for server in self.topology.servers}
         for job in self.placed.values():
             self._count(job)
@@ -266,8 +266,8 @@ class Allocator:
         """Return whether all of these servers are up and can be reached."""
         if self._up is None:
             return False
-        there = self._up.server
-        return all(map(there.__contains__, servers))
+        reachable = self._up.server
+        return all(map(reachable.__contains__, servers))
 
     def set_outages(
         self, servers: Mapping[str, str], switches: Iterable[str], links: Iterable[tuple[str, str]] = ()
@@ -321,9 +321,9 @@ class Allocator:
 
     def _reroute(self, job: Job, stranded: Collection[str]) -> None:
         """Give a job another tree over its servers, chosen as if the jobs in `stranded` used no network."""
-        there = [each for each in self._reached() if each.name not in stranded]
+        beside = [each for each in self._reached() if each.name not in stranded]
         free = replace(job, fallback=None, tree=None)
-        self._keep(self._routed([self._settled(free, job.servers, there)])[0])
+        self._keep(self._routed([self._settled(free, job.servers, beside)])[0])
         self.rerouted.append(job.name)
 
     def crosses(self, name: str) -> bool:
@@ -333,7 +333,7 @@ class Allocator:
     def stop(self, name: str) -> None:
         """Remove a job, and release its servers, tree and slots."""
         self.placed.pop(name, None)
-        self._take(self._there.pop(name, None), -1)
+        self._take(self._reachable.pop(name, None), -1)
         self._apart.discard(name)
         self._crossing.pop(name, None)
         self._guests.discard(name)
@@ -417,19 +417,19 @@ class Allocator:
         """
         due_s, arrival_s = job.due_s, min(now_s, job.arrival_s)
         deadline_s = None if due_s is None or due_s <= now_s else due_s - arrival_s
-        told = job.later(max(1, math.ceil(left - 1e-6)), arrival_s, deadline_s)
-        if due_s is None or told.deadline_s is None:
-            return told
-        early = replace(told, deadline_s=due_s - (due_s - now_s) * self._settings.margin - arrival_s)
+        seen = job.later(max(1, math.ceil(left - 1e-6)), arrival_s, deadline_s)
+        if due_s is None or seen.deadline_s is None:
+            return seen
+        early = replace(seen, deadline_s=due_s - (due_s - now_s) * self._settings.margin - arrival_s)
         problem = memory.MemoryProblem((early,), self.topology, now_s, self._settings.reading)
         link_bps, reading = problem.link_bps(early), self._settings.reading
         if demand(early, now_s=now_s, link_bps=link_bps, reading=reading).feasible:
             return early
-        need = demand(told, now_s=now_s, link_bps=link_bps, reading=reading)
+        need = demand(seen, now_s=now_s, link_bps=link_bps, reading=reading)
         if job.on_late == "end" or need.feasible:
-            return told
+            return seen
         self.late[job.name] = need.estimate_s
-        return replace(told, deadline_s=None)
+        return replace(seen, deadline_s=None)
 
     def flows(self) -> JobFlows:
         """Return the flows of the jobs in `crossing`, in the order of `crossing`.
@@ -439,7 +439,7 @@ class Allocator:
         jobs, limits = self.crossing, []
         numbers: dict[tuple[str, Region], int] = {}
         bits: list[float] = []
-        of: dict[tuple[str, str], int] = {}
+        pool_by_job: dict[tuple[str, str], int] = {}
         regions = self.division.regions if self.division is not None else {}
         switches = self.topology.switch
         for job in jobs:
@@ -448,14 +448,14 @@ class Allocator:
                 if (at, region) not in numbers:
                     numbers[at, region] = len(bits)
                     bits.append(region.size * switches[at].payload_bytes * 8.0)
-                of[job.name, at] = numbers[at, region]
+                pool_by_job[job.name, at] = numbers[at, region]
                 if job.mode == "exclusive":
                     limit = min(limit, rate_of(job, switches[at], region.size))
             limits.append(limit)
         empty = len(bits)
         pools = Pools(
             [*bits, 0.0],
-            lambda job, at: of.get((job.name, at), empty),
+            lambda job, at: pool_by_job.get((job.name, at), empty),
             lambda job, at: switches[at].rtt_s if job.hold_s is None else job.hold_s,
         )
         flows = flows_of(self.topology, jobs, pools)

@@ -155,7 +155,7 @@ class Core:
         self._rest = cluster  # the servers without the GPUs of `_kept`
         self._crowded: set[str] = set()
         self._logged_waiting: set[str] = set()
-        self._ask_s = math.inf
+        self._next_decision_s = math.inf
         self._lossy = False  # something is down, or was until now
         self._changed = False
         if log is not None and allocation is not None:
@@ -167,10 +167,10 @@ class Core:
     def next_s(self) -> float:
         """Time by which the core needs a `Tick`, in seconds; infinite: no `Tick` until another event."""
         if self.allocation is None:
-            return self._ask_s
+            return self._next_decision_s
         if self._changed:
             return self.now_s
-        return min(self._ask_s, self.allocation.next_s)
+        return min(self._next_decision_s, self.allocation.next_s)
 
     @property
     def servers(self) -> Cluster:
@@ -390,8 +390,8 @@ class Core:
         """
         if self._described is None:
             self._whole.check_room(spec.name, spec.gpus)
-        elif spec.gpus > (there := self._described.gpus):  # `_whole` has GPUs of servers that left, too
-            raise BadSpec(f"job {spec.name!r} asks for {plural(spec.gpus, 'GPU')}; the cluster has {there}")
+        elif spec.gpus > (gpus := self._described.gpus):  # `_whole` has GPUs of servers that left, too
+            raise BadSpec(f"job {spec.name!r} asks for {plural(spec.gpus, 'GPU')}; the cluster has {gpus}")
         if spec.name in self._submissions:
             raise BadSpec(f"two jobs are called {spec.name!r}")
         if self._rules.tolerates_failures:
@@ -586,25 +586,25 @@ class Core:
         memory is due.
         """
         self.now_s = now_s
-        ask = now_s >= self._ask_s
-        follow = self.allocation is not None and (ask or now_s >= self.next_s)
-        before = None if self.log is None or not (ask or follow) else self._runs()
-        if ask:
-            self._ask(now_s)
+        is_due = now_s >= self._next_decision_s
+        follow = self.allocation is not None and (is_due or now_s >= self.next_s)
+        before = None if self.log is None or not (is_due or follow) else self._runs()
+        if is_due:
+            self._decide(now_s)
         if follow:
             self._follow(now_s)
         if before is not None:
             self._explain(before, now_s)
-        return ask
+        return is_due
 
-    def _ask(self, now_s: float) -> None:
+    def _decide(self, now_s: float) -> None:
         """Ask the scheduling policy for a decision, and apply the decision."""
         if self._lossy:
             self._see_losses()
         kept = self._keep() if self._once else []
         cluster = self._without(kept) if kept else self._cluster
         if not cluster.gpus:  # no job can start until a server is back or a job ends: both ask again
-            self._ask_s = math.inf
+            self._next_decision_s = math.inf
             return
         allocation = self.allocation
         network = allocation if allocation is not None and allocation.own_places else None
@@ -617,7 +617,7 @@ class Core:
         )
         self.decisions += 1
         try:
-            decision = ask(self._policy, view, verify=self._rules.verify)
+            decision = decide(self._policy, view, verify=self._rules.verify)
             if allocation is not None:
                 allocation.check(decision)
         except (BadSpec, BadDecision) as error:
@@ -627,7 +627,7 @@ class Core:
             return
         self.policy_failure = ""
         self._arrived, self._finished = [], []
-        self._ask_s = math.inf if decision.wake_s is None else self._slot_s(decision.wake_s)
+        self._next_decision_s = math.inf if decision.wake_s is None else self._slot_s(decision.wake_s)
         for name, sentence in decision.notes:
             self._note("note", (name,), sentence)
             self._logged_waiting.add(name)
@@ -646,7 +646,7 @@ class Core:
 
         The running jobs continue, and the policy is asked at the next event again, about the same changes.
         """
-        self._ask_s = math.inf
+        self._next_decision_s = math.inf
         if why != self.policy_failure:
             self.policy_failure = why
             self._note("note", tuple(self.jobs), f"{self._policy.name} cannot decide: {why}")
@@ -689,10 +689,10 @@ class Core:
         """
         found, alone = [], set[JobState]()
         for group in groups:
-            others = {*group.jobs, *group.neighbours}
+            sharing = {*group.jobs, *group.neighbours}
             left_out = set[JobState]()
-            for job in [job for job in group.jobs if job.spec.once and len(others) > 1]:
-                shared = not alone.isdisjoint(others) or not all(each.spec.once for each in others)
+            for job in [job for job in group.jobs if job.spec.once and len(sharing) > 1]:
+                shared = not alone.isdisjoint(sharing) or not all(each.spec.once for each in sharing)
                 (left_out if shared else alone).add(job)
             for name in sorted({job.spec.name for job in left_out} - self._logged_waiting):
                 self._logged_waiting.add(name)
@@ -768,8 +768,8 @@ class Core:
 
     def _ask_at(self, now_s: float) -> None:
         slot_s = self._slot_s(now_s) if self._interval_s else now_s
-        if slot_s < self._ask_s:
-            self._ask_s = slot_s
+        if slot_s < self._next_decision_s:
+            self._next_decision_s = slot_s
 
     def _slot_s(self, at_s: float) -> float:
         """Return the time of the first decision at or after `at_s`: a multiple of the decision interval."""
@@ -839,7 +839,7 @@ class Core:
             raise BadSpec(f"the cluster has no {what} {name!r}; it has {', '.join(sorted(known)) or 'none'}")
 
 
-def ask(policy: Policy, view: View, *, verify: bool) -> Decision:
+def decide(policy: Policy, view: View, *, verify: bool) -> Decision:
     """Return the policy's decision.
 
     Raises BadDecision if the policy wants to be woken now or earlier, and, with `verify`, for any invalid

@@ -179,14 +179,14 @@ def overdue_text(described: Job, job: JobState | None, now_s: float) -> str:
         job: The job's state; None: the core does not know the job yet.
         now_s: The time.
     """
-    told, left = described.iterations, None if job is None else job.iterations_left(now_s)
-    said = f"{told:,} iteration{'' if told == 1 else 's'}"
+    iterations, left = described.iterations, None if job is None else job.iterations_left(now_s)
+    whole = f"{iterations:,} iteration{'' if iterations == 1 else 's'}"
     if job is None or left is None or job.group is None or job.iteration_s == math.inf:
-        how = f"it was waiting, with {told if left is None else left:,.0f} of {said} left"
-    elif job.reported_iterations >= told:
-        how = f"it was still running after the {said} that it was submitted with"
+        how = f"it was waiting, with {iterations if left is None else left:,.0f} of {whole} left"
+    elif job.reported_iterations >= iterations:
+        how = f"it was still running after the {whole} that it was submitted with"
     else:
-        how = f"by estimate {left:,.0f} of {said} were left" if job.reported_iterations else "it was running"
+        how = f"by estimate {left:,.0f} of {whole} were left" if job.reported_iterations else "it was running"
     goes_on = "; it goes on as best effort" if described.on_late == "best-effort" else ""
     return f"its deadline, {described.deadline_s:.6g} s after its arrival, has passed, and {how}{goes_on}"
 
@@ -233,10 +233,10 @@ def division_texts(problem: MemoryProblem, division: MemoryDivision, names: Iter
     sharing: dict[frozenset[tuple[str, Region]], list[str]] = {}
     found: dict[str, str] = {}
     for name in names:
-        there = frozenset(division.regions[name].items())
-        if division.standing[name] is SlotStatus.SHARED and there not in sharing:
-            sharing[there] = sorted(each for each in jobs if _meets(division, name, each))
-        found[name] = _of_slots(problem, division, jobs[name], sharing.get(there, ()))
+        places = frozenset(division.regions[name].items())
+        if division.standing[name] is SlotStatus.SHARED and places not in sharing:
+            sharing[places] = sorted(each for each in jobs if _meets(division, name, each))
+        found[name] = _of_slots(problem, division, jobs[name], sharing.get(places, ()))
     return found
 
 
@@ -266,9 +266,9 @@ def _of_slots(problem: MemoryProblem, division: MemoryDivision, job: Job, sharin
         return f"{slots}, shared: {wants}, and slots of its own do not fit"
     if standing is SlotStatus.GRANTED:
         return f"{slots} of its own, by the policy; it has no deadline"
-    others = [each for each in sharing[: MOST_NAMED + 1] if each != name][:MOST_NAMED]
-    more = len(sharing) - 1 - len(others)
-    text = ", ".join(others) + (f" and {more} more" if more > 0 else "")
+    named = [each for each in sharing[: MOST_NAMED + 1] if each != name][:MOST_NAMED]
+    more = len(sharing) - 1 - len(named)
+    text = ", ".join(named) + (f" and {more} more" if more > 0 else "")
     return f"{slots}, shared with {text or 'no other job'}: it has no deadline"
 
 

@@ -90,7 +90,7 @@ class RunningGroups:
         self._starts = 0
         self.moved: set[JobState] = set()
         """Jobs that have started, stopped or moved to another group since the core last cleared this set."""
-        self._of: dict[JobState, tuple[int, int]] = {}  # number of the last start, and stage where it begins
+        self._starts_of: dict[JobState, tuple[int, int]] = {}  # last start, and stage where it begins
 
     def change_to(
         self, groups: list[Group], now_s: float, reset: Sequence[JobState] = (), policy: str = ""
@@ -112,7 +112,7 @@ class RunningGroups:
         for job in reset:  # first: the same decision may start them anew
             if job.group is not None:
                 self._forget(job.group)
-                del self._of[job]
+                del self._starts_of[job]
                 self.jobs.remove(job)
                 job.halt(now_s)
                 self.moved.add(job)
@@ -148,7 +148,7 @@ class RunningGroups:
             self._shared -= bool(group.neighbours)
             for job in group.jobs:
                 if job.stamp != self._epoch and job.group is group:
-                    del self._of[job]
+                    del self._starts_of[job]
                     self.jobs.remove(job)
                     job.halt(now_s)
                     self.moved.add(job)
@@ -188,7 +188,7 @@ class RunningGroups:
                     number = self._starts
                     self._starts += 1
                 order = group.stage_order
-                self._of[job] = number, order[at] if order else at if group.fused else 0
+                self._starts_of[job] = number, order[at] if order else at if group.fused else 0
                 job.launch(now_s, group, speeds[at], costs[at])
             elif job.iteration_s == speeds[at] or (self._reported and {*old.jobs} == {*group.jobs}):
                 job.group = group
@@ -203,7 +203,7 @@ class RunningGroups:
         assert group is not None
         self.moved.update(group.jobs)
         self.jobs.remove(job)
-        del self._of[job]
+        del self._starts_of[job]
         position = self.groups.index(group)
         self._forget(group)
         smaller = group.without(job)
@@ -240,10 +240,10 @@ class RunningGroups:
             members: dict[int, list[JobState]] = {}
             for job in group.jobs:
                 if job not in without:
-                    members.setdefault(self._of[job][0], []).append(job)
+                    members.setdefault(self._starts_of[job][0], []).append(job)
             for number, jobs in members.items():
                 names = tuple(job.spec.name for job in jobs)
-                offsets = tuple(self._of[job][1] for job in jobs)
+                offsets = tuple(self._starts_of[job][1] for job in jobs)
                 found.append(Run(number, names, group.gpus, offsets, group.reason))
         return found
 

@@ -385,22 +385,22 @@ class ProgressWatch:
 
     def __init__(self, policy: str) -> None:
         self._policy = policy
-        self._asked = 0
+        self._decisions = 0
         self._since_s = 0.0
         self._left_s = math.inf
 
-    def asked(self, now_s: float, jobs: Iterable[JobState], *, moved: bool) -> None:
+    def record(self, now_s: float, jobs: Iterable[JobState], *, moved: bool) -> None:
         """Record a decision; `moved` says whether a job has arrived or ended since the last decision.
 
         Raises Stuck, naming policy, time and jobs, if jobs make no progress.
         """
-        self._asked = 0 if moved else self._asked + 1
-        if not self._asked or self._asked % DECISIONS:  # so that it costs nothing where things happen
+        self._decisions = 0 if moved else self._decisions + 1
+        if not self._decisions or self._decisions % DECISIONS:  # so that it costs nothing where things happen
             return
         unfinished = list(jobs)
         left_s = math.fsum(job.remaining_s(now_s) for job in unfinished)
         work_s, elapsed_s = self._left_s - left_s, now_s - self._since_s
-        second = self._asked > DECISIONS
+        second = self._decisions > DECISIONS
         if second and unfinished and work_s <= max(LEAST_SPEED * elapsed_s, LEAST_PART * left_s):
             raise Stuck(
                 f"{self._policy} makes no progress: asked {DECISIONS:,} times from {self._since_s:,.0f} s to"
@@ -531,7 +531,7 @@ class EventLoop:
                 moved = True
             if core.next_s <= now_s:
                 if core.tick(now_s):
-                    self._watch.asked(now_s, jobs.values(), moved=moved)
+                    self._watch.record(now_s, jobs.values(), moved=moved)
                     self._recorder.decided(now_s, running.groups, jobs, len(running.jobs), running.held_gpus)
                     moved = False
                 stirred = True

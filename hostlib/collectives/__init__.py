@@ -58,7 +58,7 @@ class CallOptions(NamedTuple):
     arrived: Callable[[], None] | None = None
     """Function that waits until a device has copied the source to the array; called in the library's thread.
     None: the source is complete."""
-    here: bool = False
+    inline: bool = False
     """True: the calling thread carries out the call itself, and blocks until the call is done. This applies
     only if no other call is waiting or under way; otherwise the library's thread carries out this call."""
     series: str | None = None

@@ -247,10 +247,10 @@ class Communicator(MovingCalls):
         self._check_process()
         if self._config is None or not isinstance(self._peers, RendezvousPeers):
             raise RendezvousError("this job has no launcher that could admit groups of its ranks")
-        given = JobConfig.from_json(self._peers.group(key, ranks, timeout_s))
+        admitted = JobConfig.from_json(self._peers.group(key, ranks, timeout_s))
         patience_s = self._config.straggler_timeout_s if patience_s is None else patience_s
         config = replace(
-            given, timeout_s=min(self._config.timeout_s, patience_s), straggler_timeout_s=patience_s
+            admitted, timeout_s=min(self._config.timeout_s, patience_s), straggler_timeout_s=patience_s
         )
         return joined(config, self._limits)
 
@@ -322,14 +322,14 @@ class Communicator(MovingCalls):
     def start(self, request: Request[Result]) -> Handle[Result]:
         """Submit a request as an asynchronous collective; return its handle.
 
-        Return at once, unless the option `here` is set and this thread carries out the call.
+        Return at once, unless the option `inline` is set and this thread carries out the call.
         """
         self._check_process()
         collective, finish = request
-        handle, here, inline = Handle(collective, finish), collective.options.here, False
+        handle, may_inline, inline = Handle(collective, finish), collective.options.inline, False
         try:
             with self._lock:
-                if here and not self._busy and not self._queue:
+                if may_inline and not self._busy and not self._queue:
                     self._check_open()
                     self._queue.append(handle)
                     inline = self._busy = True
@@ -435,9 +435,9 @@ class Communicator(MovingCalls):
         if not self._schedule:
             number, description = self._queue[0].collective.number, self._queue[0].collective.description
         part = f"asynchronous, {self._limits}"
-        asked = ballot(ready, self._lanes, waits=waits, number=number, description=description, part=part)
-        self._engine.run(asked)
-        count, all_wait = agreed(asked, self.size)
+        vote = ballot(ready, self._lanes, waits=waits, number=number, description=description, part=part)
+        self._engine.run(vote)
+        count, all_wait = agreed(vote, self.size)
         if all_wait:
             return True
         self._agreed += count

@@ -28,7 +28,7 @@ from typing import Final, NoReturn
 
 from hostlib.collectives import Collective, Engine
 from hostlib.collectives.engine import SwitchEngine, overflow_reason
-from hostlib.collectives.local_steps import CHUNK_BYTES, NONE, LocalSteps, staged_as, told_error
+from hostlib.collectives.local_steps import CHUNK_BYTES, NONE, LocalSteps, received_error, staged_as
 from hostlib.collectives.schedule import Packets
 from hostlib.config import JobConfig
 from hostlib.core import Peers
@@ -138,23 +138,23 @@ class LocalRanks(Engine):
         Time limits and reasons are as in `hostlib.core.watchdog`. The first rank gives up before the other
         ranks, and sends them the reason.
         """
-        config, since_ns, told = self._config, time.monotonic_ns(), False
+        config, since_ns, is_logged = self._config, time.monotonic_ns(), False
         is_first = config.rank == self._ranks[0]
         waits_for = ", ".join(map(str, self._ranks[1:] if is_first else self._ranks[:1]))
         limit_s = config.straggler_timeout_s + (0 if is_first else config.timeout_s)
 
         def check() -> None:
-            nonlocal told
+            nonlocal is_logged
             if (message := self._steps.end.look()) is not None:
-                raise told_error(message, config.job)
+                raise received_error(message, config.job)
             if error := self.known_end():
                 raise error
             waited_s = (time.monotonic_ns() - since_ns) / 1e9
             reason = f"nothing received from rank {waits_for}, on this machine, for {waited_s:.1f} s"
             if waited_s > limit_s:
                 raise PeerTimeout(reason, job=config.job, psns=NO_PACKETS, missing=self._ranks)
-            if waited_s > config.timeout_s and not told:
-                told = True
+            if waited_s > config.timeout_s and not is_logged:
+                is_logged = True
                 _log.warning("job %d: %s; still waiting: no process of a rank has ended", config.job, reason)
 
         return check

@@ -140,7 +140,7 @@ class LocalSteps:
 
     def fail(self, error: JobBroken) -> None:
         """End the job here: the first rank sends `error` to the others; any other rank only disconnects."""
-        self.end.give_up(_told(error))
+        self.end.give_up(_error_fields(error))
 
     def _put(self, step: int, part: Collective) -> None:
         """Copy this rank's array, except the shard that this rank sums, to the shared memory."""
@@ -164,9 +164,9 @@ class LocalSteps:
         if self._index:
             self._await(_RECEIVED, _NEVER)  # until the first rank sends the error
         calls = zip(self._ranks, posts["call"].tolist(), strict=True)
-        told = "; ".join(f"{call.decode(errors='ignore')} at rank {rank}" for rank, call in sorted(calls))
+        listed = "; ".join(f"{call.decode(errors='ignore')} at rank {rank}" for rank, call in sorted(calls))
         error = RanksDisagree(
-            f"the ranks of this machine made different calls: {told}", job=self._config.job, psns=NO_PACKETS
+            f"the ranks of this machine made different calls: {listed}", job=self._config.job, psns=NO_PACKETS
         )
         self.fail(error)
         if self._inner is not None:
@@ -265,21 +265,21 @@ def staged_as(source: NDArray[Any], target: NDArray[Any]) -> Staged:
     return Staged(source, target, source.dtype, source.shape, None, lambda: None)
 
 
-def _told(error: JobBroken) -> dict[str, Any]:
-    told: dict[str, Any] = {"kind": type(error).__name__, "text": str(error).partition(": ")[2]}
-    told["psns"] = [error.psns.first, error.psns.last]
-    told["missing"] = list(error.missing)
+def _error_fields(error: JobBroken) -> dict[str, Any]:
+    fields: dict[str, Any] = {"kind": type(error).__name__, "text": str(error).partition(": ")[2]}
+    fields["psns"] = [error.psns.first, error.psns.last]
+    fields["missing"] = list(error.missing)
     if isinstance(error, PeerLost):
-        told["reasons"] = sorted(error.reasons.items())
-    return told
+        fields["reasons"] = sorted(error.reasons.items())
+    return fields
 
 
-def told_error(told: Mapping[str, Any], job: int) -> JobBroken:
+def received_error(fields: Mapping[str, Any], job: int) -> JobBroken:
     """Return the error that the first rank has sent."""
-    psns = PsnRange(*told["psns"])
-    if told["kind"] == PeerLost.__name__:
-        return PeerLost(dict(told["reasons"]), job=job, psns=psns)
-    return _KINDS[told["kind"]](told["text"], job=job, psns=psns, missing=told["missing"])
+    psns = PsnRange(*fields["psns"])
+    if fields["kind"] == PeerLost.__name__:
+        return PeerLost(dict(fields["reasons"]), job=job, psns=psns)
+    return _KINDS[fields["kind"]](fields["text"], job=job, psns=psns, missing=fields["missing"])
 
 
 def _meeting_point(config: JobConfig) -> Path:

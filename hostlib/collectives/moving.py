@@ -33,15 +33,15 @@ Ours = TypeVar("Ours", bound="MovingCalls")
 
 
 def waiting(
-    ask: Callable[Concatenate[Ours, Given], Request[Result]],
+    make: Callable[Concatenate[Ours, Given], Request[Result]],
 ) -> Callable[Concatenate[Ours, Given], Result]:
-    """Return a method that makes a request by `ask`, carries it out, and returns its result."""
+    """Return a method that makes a request by `make`, carries it out, and returns its result."""
 
-    @functools.wraps(ask)
+    @functools.wraps(make)
     def call(self: Ours, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
-        return self._run(ask(self, *args, **kwargs))
+        return self._run(make(self, *args, **kwargs))
 
-    _show(call, ask, "{}")
+    _show(call, make, "{}")
     return call
 
 
@@ -49,27 +49,27 @@ def starting(
     waits: Callable[Concatenate[Ours, Given], Result],
 ) -> Callable[Concatenate[Ours, Given], Handle[Result]]:
     """Return the asynchronous version of `waits`, a method made by `waiting`; it returns a handle."""
-    ask: Callable[Concatenate[Ours, Given], Request[Result]] = waits.__wrapped__  # type: ignore[attr-defined]
+    make: Callable[Concatenate[Ours, Given], Request[Result]] = waits.__wrapped__  # type: ignore[attr-defined]
 
-    @functools.wraps(ask)
+    @functools.wraps(make)
     def call(self: Ours, /, *args: Given.args, **kwargs: Given.kwargs) -> Handle[Result]:
-        return self.start(ask(self, *args, **kwargs))
+        return self.start(make(self, *args, **kwargs))
 
-    _show(call, ask, "Handle[{}]")
-    call.__name__ = f"{ask.__name__}_async"
-    call.__qualname__ = f"{ask.__qualname__}_async"
-    call.__doc__ = f"Start `{ask.__name__}` and return at once; do not use its arrays until it is done."
+    _show(call, make, "Handle[{}]")
+    call.__name__ = f"{make.__name__}_async"
+    call.__qualname__ = f"{make.__qualname__}_async"
+    call.__doc__ = f"Start `{make.__name__}` and return at once; do not use its arrays until it is done."
     return call
 
 
-def _show(call: Any, ask: Callable[..., object], form: str) -> None:
-    """Set the signature that `help` shows for `call`: the arguments of `ask`, and its result type.
+def _show(call: Any, make: Callable[..., object], form: str) -> None:
+    """Set the signature that `help` shows for `call`: the arguments of `make`, and its result type.
 
     `form` is a format string into which the name of the result type is inserted, such as ``Handle[{}]``.
     """
-    shown = inspect.signature(ask)
-    result = str(shown.return_annotation).removeprefix("Request[").removesuffix("]")
-    call.__signature__ = shown.replace(return_annotation=form.format(result))
+    signature = inspect.signature(make)
+    result = str(signature.return_annotation).removeprefix("Request[").removesuffix("]")
+    call.__signature__ = signature.replace(return_annotation=form.format(result))
 
 
 class MovingCalls(ABC):

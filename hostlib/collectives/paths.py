@@ -13,7 +13,7 @@ from typing import Final
 
 SWITCH: Final = "switch"
 _log = logging.getLogger("hostlib.paths")
-_said: set[tuple[int, str, str, str]] = set()
+_logged: set[tuple[int, str, str, str]] = set()
 """Logged paths of calls: level, call, path, reason. Each is logged once per process, not once per group."""
 
 
@@ -44,10 +44,10 @@ class CallPaths:
             self._counts[call, path] += 1
         level = self._level if loud else logging.INFO
         what = level, call, path, reason
-        if path == SWITCH or what in _said:
+        if path == SWITCH or what in _logged:
             _log.debug("%s goes through %s", call, path)
         else:
-            _said.add(what)
+            _logged.add(what)
             self.note(*what)
 
     @staticmethod

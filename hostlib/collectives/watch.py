@@ -120,8 +120,8 @@ def _by_call(made: Mapping[int, str]) -> str:
     for rank, call in made.items():
         ranks.setdefault(call, []).append(rank)
     return ", but ".join(
-        f"{call} at rank{'s' if len(who) > 1 else ''} {', '.join(map(str, who))}"
-        for call, who in ranks.items()
+        f"{call} at rank{'s' if len(callers) > 1 else ''} {', '.join(map(str, callers))}"
+        for call, callers in ranks.items()
     )
 
 
@@ -196,7 +196,7 @@ class Watch:
         self._explaining = threading.Lock()
         self._all_know = threading.Event()
         self._answered = 0
-        self._asked_of: int | None = None
+        self._requested_for: int | None = None
         self._warned_of: int | None = None
         self._thread = threading.Thread(target=self._serve, name="watch", daemon=True)
         self._thread.start()
@@ -241,7 +241,7 @@ class Watch:
     def _explanation(self, number: int) -> str | None:
         deadline = time.monotonic() + self._explain_s
         try:
-            self._ask()
+            self._request_pages()
             while not self._over.wait(0.02):
                 pages = self._read()
                 complete = len(pages) == self._size and not behind(pages, number)
@@ -278,18 +278,18 @@ class Watch:
             _log.debug("the ranks' calls are no longer watched: %s", error)
 
     def _look(self) -> None:
-        asked = self._store.add("asked", 0)
-        if asked != self._answered:
+        requests = self._store.add("asked", 0)
+        if requests != self._answered:
             self._show()
-            self._answered = asked
+            self._answered = requests
         with self._lock:
             self._prune()
             oldest = self._ledger.oldest()
         if oldest is None or oldest.waited_s < self._stall_s:
-            self._asked_of = None
-        elif self._asked_of != oldest.number:
-            self._asked_of = oldest.number
-            self._ask()
+            self._requested_for = None
+        elif self._requested_for != oldest.number:
+            self._requested_for = oldest.number
+            self._request_pages()
         else:
             self._judge(oldest)
 
@@ -304,8 +304,8 @@ class Watch:
         elif self._warned_of != stalled.number:
             self._warned_of = stalled.number
             late = behind(pages, stalled.number).items()
-            whom = [f"rank {rank}, which called {last} last" for rank, last in late]
-            whom += [
+            awaited = [f"rank {rank}, which called {last} last" for rank, last in late]
+            awaited += [
                 f"rank {rank}, which has not reported its calls"
                 for rank in range(self._size)
                 if rank not in pages
@@ -315,7 +315,7 @@ class Watch:
                 stalled.number,
                 stalled.call,
                 stalled.waited_s,
-                "; ".join(whom) or "no rank: all have called it",
+                "; ".join(awaited) or "no rank: all have called it",
             )
 
     def _let_others_read(self, deadline: float) -> None:
@@ -330,7 +330,7 @@ class Watch:
             while not self._store.check(everyone) and time.monotonic() < deadline:
                 time.sleep(0.02)
 
-    def _ask(self) -> None:
+    def _request_pages(self) -> None:
         self._show()
         self._store.add("asked", 1)
 
@@ -341,8 +341,8 @@ class Watch:
 
     def _read(self) -> dict[int, Page]:
         keys = {rank: f"calls/{rank}" for rank in range(self._size)}
-        there = [rank for rank, key in keys.items() if self._store.check([key])]
-        return {rank: Page.from_json(self._store.get(keys[rank])) for rank in there}
+        present = [rank for rank, key in keys.items() if self._store.check([key])]
+        return {rank: Page.from_json(self._store.get(keys[rank])) for rank in present}
 
     def _prune(self) -> None:
         for number in [number for number, ended in self._under_way.items() if ended()]:

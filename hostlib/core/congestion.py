@@ -127,12 +127,12 @@ class Congestion(Protocol):
         ...
 
 
-def asked(control: Congestion, ask: Callable[[], object], *, most: int, may_bypass: bool) -> Limits:
+def call_control(control: Congestion, call: Callable[[], object], *, most: int, may_bypass: bool) -> Limits:
     """Return the answer of a congestion control, checked by `checked`.
 
     Args:
         control: The congestion control.
-        ask: Function that calls the congestion control.
+        call: Function that calls the congestion control.
         most: Number of packets of the window: the maximum of each limit.
         may_bypass: Whether packets may go past the slots, to a fallback server.
 
@@ -141,7 +141,7 @@ def asked(control: Congestion, ask: Callable[[], object], *, most: int, may_bypa
     """
     name = f"congestion control {getattr(control, 'name', type(control).__name__)}"
     try:
-        return checked(ask(), most=most, may_bypass=may_bypass)
+        return checked(call(), most=most, may_bypass=may_bypass)
     except BadLimits as error:
         raise BadLimits(f"{name}: {error}") from None
     except Exception as error:

@@ -105,6 +105,6 @@ def _next(found: bytes, before: _Kept | None) -> bytes:
     if before is None or not (0 in found or NONFINITE in found):
         return found.translate(_ABOVE)
     exponents = np.frombuffer(found, np.uint8)
-    says = (exponents != 0) & (exponents != NONFINITE)
+    has_exponent = (exponents != 0) & (exponents != NONFINITE)
     after = np.frombuffer(found.translate(_ABOVE), np.uint8)
-    return np.where(says, after, np.frombuffer(before.foreseen, np.uint8)).tobytes()
+    return np.where(has_exponent, after, np.frombuffer(before.foreseen, np.uint8)).tobytes()

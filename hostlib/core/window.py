@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import wire
-from hostlib.core.congestion import BadLimits, Congestion, FixedWindow, Limits, Round, asked
+from hostlib.core.congestion import BadLimits, Congestion, FixedWindow, Limits, Round, call_control
 from hostlib.core.foresight import Foresight, Series, misfits
 from hostlib.core.state import ALL_WAIT, CoreSettings, CoreState, CoreStruct, Counter, Pattern, RtoLimits
 from hostlib.errors import JobFault, PsnRange
@@ -181,7 +181,7 @@ class Window:
         core = self.state.struct
         if hasattr(congestion, "packet_bytes"):
             congestion.packet_bytes = core.packet_bytes - core.prefix + wire.FRAME_PREFIX_BYTES
-        limits = self._asked(congestion, lambda: congestion.start(core.most))
+        limits = self._call_control(congestion, lambda: congestion.start(core.most))
         self._congestion = congestion
         core.claims = core.claims_next = limits.claims
         core.allowed = limits.in_flight
@@ -338,7 +338,7 @@ class Window:
                 lost=core.round_lost,
             )
             try:
-                limits = self._asked(self._congestion, partial(self._decided, outcome))
+                limits = self._call_control(self._congestion, partial(self._decided, outcome))
             except BadLimits as error:
                 raise JobFault(
                     str(error), job=self.settings.job, psns=self.outstanding()
@@ -353,9 +353,9 @@ class Window:
             raise BadLimits(f"its C function returned {core.refused_status}, must be 0 for success")
         return Limits(core.refused_in_flight, core.refused_claims)
 
-    def _asked(self, congestion: Congestion, ask: Callable[[], Limits]) -> Limits:
+    def _call_control(self, congestion: Congestion, call: Callable[[], Limits]) -> Limits:
         """Ask a congestion control, check its answer, and return it as limits. Raises BadLimits."""
-        return asked(congestion, ask, most=self.state.struct.most, may_bypass=self.settings.fallback)
+        return call_control(congestion, call, most=self.state.struct.most, may_bypass=self.settings.fallback)
 
     def next_timeout(self) -> int:
         """Return the time at which `on_timeout` is due; `NEVER` if no packet is in flight."""
@@ -440,10 +440,10 @@ class Window:
         switch to the server, for a few time-outs.
         """
         state = self.state
-        heard = state.node_heard_at >= max(since, int(state.struct.progress_at))
-        if not heard.any():
+        is_recent = state.node_heard_at >= max(since, int(state.struct.progress_at))
+        if not is_recent.any():
             return None
-        nodes, bitmaps = state.node_id[heard].tolist(), state.node_bitmap[heard].tolist()
+        nodes, bitmaps = state.node_id[is_recent].tolist(), state.node_bitmap[is_recent].tolist()
         missing = self._tree.missing(dict(zip(nodes, bitmaps, strict=True)))
         return tuple(rank for rank in missing if rank != self.settings.rank)
 

@@ -122,13 +122,15 @@ class BesideLink:
     def _receive(self, core: FallbackCore) -> None:
         for _ in range(_PASSES):
             try:
-                count, told, _, source = self.socket.recvmsg_into([self._incoming.data], socket.CMSG_SPACE(4))
+                count, controls, _, source = self.socket.recvmsg_into(
+                    [self._incoming.data], socket.CMSG_SPACE(4)
+                )
             except BlockingIOError:
                 return
             except OSError:  # from an earlier datagram, refused by a worker that has ended
                 self.errors += 1
                 continue
-            segment = _segment(told) or max(count, 1)
+            segment = _segment(controls) or max(count, 1)
             data = self._incoming[:count]
             if source == self._switch:
                 _as_parts(data, segment, None)
@@ -150,21 +152,21 @@ class BesideLink:
             for job, (address, rank) in self._of_job.items():
                 own = headers["job"] == job
                 if own.any():
-                    self._say(packets[own], address)
+                    self._transmit(packets[own], address)
                     only_beside |= own & (headers["lanes"] > 0) & (headers["target"] == rank)
             if only_beside.any():
-                self._say(_without_lanes(packets[only_beside]), self._switch)
+                self._transmit(_without_lanes(packets[only_beside]), self._switch)
                 packets = packets[~only_beside]
-            self._say(packets, self._switch)
+            self._transmit(packets, self._switch)
 
-    def _say(self, packets: NDArray[Any], to: tuple[str, int]) -> None:
+    def _transmit(self, packets: NDArray[Any], to: tuple[str, int]) -> None:
         """Send packets; packets that the kernel refuses are lost, as on any link."""
         count, size = packets.shape
         for first in range(0, count, BATCH if self._segments else 1):
             batch = packets[first : first + (BATCH if self._segments else 1)]
-            told = [(socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("=H", size))] if len(batch) > 1 else []
+            controls = [(socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("=H", size))] if len(batch) > 1 else []
             try:
-                self.socket.sendmsg([np.ascontiguousarray(batch).data], told, 0, to)
+                self.socket.sendmsg([np.ascontiguousarray(batch).data], controls, 0, to)
             except OSError:
                 self.errors += 1
 
@@ -177,9 +179,9 @@ def _without_lanes(packets: NDArray[Any]) -> NDArray[Any]:
     return bare
 
 
-def _segment(told: list[tuple[int, int, bytes]]) -> int:
+def _segment(controls: list[tuple[int, int, bytes]]) -> int:
     """Return the length of each of the packets that the kernel has merged; 0 if there is only one."""
-    for level, kind, value in told:
+    for level, kind, value in controls:
         if (level, kind) == (socket.IPPROTO_UDP, UDP_GRO):
             return int.from_bytes(value[:4], sys.byteorder)
     return 0

@@ -119,16 +119,16 @@ class FallbackServer:
             poller.register(commands, select.POLLIN)
         with _Signals() as signals:
             self.link.introduce()
-            _say(answers, {"ready": ready, "protocol": PROTOCOL})
+            _write(answers, {"ready": ready, "protocol": PROTOCOL})
             while not signals.came:
                 self.link.pump(self.core, commands, time.monotonic_ns() + _SLICE_NS)
                 if poller.poll(0):
                     data = os.read(commands, 1 << 16)
                     for answer in self._take(data):
-                        _say(answers, answer)
+                        _write(answers, answer)
                     if not data:
                         break
-        _say(answers, {"statistics": self.statistics()})
+        _write(answers, {"statistics": self.statistics()})
 
     def execute(self, line: str | bytes) -> dict[str, object]:
         """Carry out one command; return the answer."""
@@ -235,5 +235,5 @@ def _parse(line: str | bytes) -> Any:
         raise ConfigError(f"a command is not JSON: {error}") from error
 
 
-def _say(answers: TextIO, message: object) -> None:
+def _write(answers: TextIO, message: object) -> None:
     print(json.dumps(message), file=answers, flush=True)

@@ -125,12 +125,12 @@ class SyncBatchNorm(_BatchNorm):
         if not self.training or current().size == 1:
             result: torch.Tensor = super().forward(input)
             return result
-        others = [place for place in range(input.dim()) if place != 1]
+        axes = [axis for axis in range(input.dim()) if axis != 1]
         count = allreduce(torch.tensor([float(input.numel() // input.shape[1])]), op=Sum)
-        mean = allreduce(input.sum(others), op=Sum) / count
+        mean = allreduce(input.sum(axes), op=Sum) / count
         shape = [1, -1] + [1] * (input.dim() - 2)
         centred = input - mean.reshape(shape)
-        variance = allreduce(centred.square().sum(others), op=Sum) / count
+        variance = allreduce(centred.square().sum(axes), op=Sum) / count
         self._follow(mean.detach(), variance.detach(), float(count))
         normal = centred * (variance + self.eps).rsqrt().reshape(shape)
         if self.affine:

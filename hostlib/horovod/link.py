@@ -88,7 +88,7 @@ class Link:
         if self._rank == 0:
             self._handle(0, {"set": number, "ranks": ranks})
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         """Send a message to rank 0; for the messages see the module."""
         if self._rank == 0:
             self._handle(0, message)
@@ -104,7 +104,7 @@ class Link:
 
         `until_s` is a time of the monotonic clock, in seconds.
         """
-        self.tell({"leave": True})
+        self.send({"leave": True})
         self._over.wait(max(0.0, until_s - time.monotonic()))
         self._end("")
         for connection in self._connections.values():
@@ -119,7 +119,7 @@ class Link:
         """Receive another rank's messages until it leaves."""
         why = "has ended"
         try:
-            for message in Lines(_LONGEST, brackets=_LONGEST).heard(connection):
+            for message in Lines(_LONGEST, brackets=_LONGEST).received(connection):
                 if self._over.is_set() or "end" in message:
                     self._end(message.get("why", ""))
                     return
@@ -164,9 +164,9 @@ class Link:
         while self._stall_s and not self._over.wait(min(_LOOK_S, self._stall_s / 4)):
             now = time.monotonic()
             with self._lock:
-                said = self._coordinator.stalled(now, self._stall_s)
+                warnings = self._coordinator.stalled(now, self._stall_s)
                 overdue = self._coordinator.overdue(now, self._limit_s) if self._limit_s else ""
-            for line in said:
+            for line in warnings:
                 _log.warning("%s", line)
             if overdue:
                 why = f"{overdue}; HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is {self._limit_s:g}"

@@ -346,8 +346,8 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
     """Return this rank's rows of several tensors; see `reducescatter`."""
-    asked = How(operation_of(op), process_set, prescale_factor, postscale_factor)
-    compression, how = asked.compressed(compression)
+    how = How(operation_of(op), process_set, prescale_factor, postscale_factor)
+    compression, how = how.compressed(compression)
     kind = "reducescatter" if len(tensors) == 1 else "grouped_reducescatter"
     scale = prescale_factor * postscale_factor * (process_set.size() if how.op is Sum else 1)
     return travel(

@@ -120,7 +120,7 @@ class Announcement:
 class _Waiting:
     since: float
     requests: dict[int, Request] = field(default_factory=dict)
-    told: bool = False
+    reported: bool = False
 
 
 class Coordinator:
@@ -187,9 +187,9 @@ class Coordinator:
         Each request is described only once.
         """
         waiting = self._waiting.items()
-        found = [key for key, each in waiting if not each.told and now - each.since > after_s]
+        found = [key for key, each in waiting if not each.reported and now - each.since > after_s]
         for key in found:
-            self._waiting[key].told = True
+            self._waiting[key].reported = True
         return [self._stall(key, now) for key in found]
 
     def overdue(self, now: float, limit_s: float) -> str:
@@ -227,8 +227,8 @@ class Coordinator:
     def _missing(self, number: int, waiting: _Waiting) -> list[int]:
         if number not in self._sets:
             return [0]  # this rank, which has not called `add_set` yet
-        there = {*waiting.requests, *self._joined}
-        return [rank for rank in self._sets[number] if rank not in there]
+        ready = {*waiting.requests, *self._joined}
+        return [rank for rank in self._sets[number] if rank not in ready]
 
     def _announce(self, key: tuple[int, str], waiting: _Waiting) -> Announcement:
         del self._waiting[key]
@@ -252,8 +252,8 @@ class Coordinator:
         for rank, request in sorted(waiting.requests.items()):
             calls.setdefault(request.agreed, (request.describe(), []))[1].append(rank)
         if len(calls) > 1:
-            told = ", but ".join(f"{call} at {_ranks(ranks)}" for call, ranks in calls.values())
-            return f"{name!r} is {told}"
+            described = ", but ".join(f"{call} at {_ranks(ranks)}" for call, ranks in calls.values())
+            return f"{name!r} is {described}"
         members = self._sets[number]
         if not next(iter(waiting.requests.values())).zeros and (
             joined := [rank for rank in self._joined if rank in members]

@@ -370,8 +370,8 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
     """Reduce several tensors as one collective; see `allreduce`."""
-    asked = How(operation_of(op, average), process_set, prescale_factor, postscale_factor)
-    compression, how = asked.compressed(compression)
+    how = How(operation_of(op, average), process_set, prescale_factor, postscale_factor)
+    compression, how = how.compressed(compression)
     kind = "grouped_allreduce" if len(tensors) > 1 else "allreduce"
     return travel(
         tensors,

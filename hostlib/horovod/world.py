@@ -192,12 +192,12 @@ class World:
                 )
             self._operations[key] = operation
         self.timeline.begin(request.title, f"NEGOTIATE_{request.kind.upper()}")
-        return self.link.tell({"request": asdict(request)})
+        return self.link.send({"request": asdict(request)})
 
     def join(self) -> int:
         """Add zeros to other ranks' sums until all ranks have called this; return the last rank to do so."""
         self._joined.clear()
-        self.link.tell({"join": True})
+        self.link.send({"join": True})
         self._joined.wait()
         if self._lost:
             raise HorovodInternalError(f"join: {self._lost}")
@@ -226,7 +226,7 @@ class World:
         if not old.process_set_id or old.process_set_id not in self._sets:
             return False
         number, old.process_set_id = old.process_set_id, None
-        self.link.tell({"remove": number})
+        self.link.send({"remove": number})
         return True
 
     def set_of(self, number: int) -> ProcessSet:
@@ -253,7 +253,7 @@ class World:
             _log.exception("no collective can be carried out any more")
             why = f"cannot carry out collectives any more: {type(error).__name__}: {error}"
             self.link.lost = self.link.lost or f"this rank {why}"
-            self.link.tell({"leave": True, "why": why})
+            self.link.send({"leave": True, "why": why})
         self._give_up()
 
     def _carry_out(self, announced: Announcement) -> None:
@@ -350,11 +350,11 @@ def current() -> World:
 def places(machines: Sequence[str], rank: int) -> Places:
     """Return a rank's `Places`; `machines` names the machine of each rank."""
     everywhere = by_machine(machines)
-    here = next(ranks for ranks in everywhere if rank in ranks)
-    local = here.index(rank)
+    on_machine = next(ranks for ranks in everywhere if rank in ranks)
+    local = on_machine.index(rank)
     cross = [ranks[local] for ranks in everywhere if len(ranks) > local]
     sizes = {len(ranks) for ranks in everywhere}
-    return Places(local, len(here), cross.index(rank), len(cross), len(sizes) == 1)
+    return Places(local, len(on_machine), cross.index(rank), len(cross), len(sizes) == 1)
 
 
 @dataclass(frozen=True, slots=True)

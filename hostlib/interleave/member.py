@@ -67,7 +67,7 @@ class Membership(Turns):
             raise GroupBroken(f"refused: {error}") from error
         except (OSError, MessageError) as error:
             raise GroupBroken(f"job {job}, rank {rank}: cannot join the group at {place}: {error}") from error
-        self._heard = Lines(TO_WORKER_BYTES).heard(self._socket)
+        self._messages = Lines(TO_WORKER_BYTES).received(self._socket)
 
     def take(self, stage: Stage) -> None:
         """Wait for this job's turn. Raises GroupBroken if the group has failed."""
@@ -96,6 +96,6 @@ class Membership(Turns):
             self._socket.sendall(encode(message))
 
     def _await(self, expected: str) -> None:
-        answer = next(self._heard, {})
+        answer = next(self._messages, {})
         if not answer.get(expected):
             raise GroupBroken(str(answer.get("broken", "the group's turn server is gone")))

@@ -67,7 +67,7 @@ class TurnOrder:
         self._states = {
             Member(job, rank): _State.ELSEWHERE for job, number in ranks.items() for rank in range(number)
         }
-        self._asked: dict[Member, Stage] = {}
+        self._waiting: dict[Member, Stage] = {}
         self._slot = 0
         self.broken: str | None = None
         self.culprit: Member | None = None
@@ -82,7 +82,7 @@ class TurnOrder:
         """Record that `member` waits for `stage`."""
         self._expect(member, _State.ELSEWHERE, f"asks for its turn at {stage}")
         self._states[member] = _State.ASKING
-        self._asked[member] = stage
+        self._waiting[member] = stage
         return self._open()
 
     def done(self, member: Member) -> None:
@@ -96,7 +96,7 @@ class TurnOrder:
     def leave(self, member: Member) -> list[Member]:
         """Record that `member` leaves the group; without effect if it has left before."""
         self._states.pop(member, None)
-        self._asked.pop(member, None)
+        self._waiting.pop(member, None)
         return self._open()
 
     def lose(self, member: Member, reason: str) -> None:
@@ -107,7 +107,7 @@ class TurnOrder:
 
     def behind(self) -> list[Member]:
         """Return the members for which the others wait; none if no member waits."""
-        if not self._asked:
+        if not self._waiting:
             return []
         return sorted(member for member, doing in self._states.items() if doing is not _State.ASKING)
 
@@ -119,19 +119,19 @@ class TurnOrder:
 
     def _open(self) -> list[Member]:
         """Begin the next slot in which a job has its turn, if all members wait for a stage."""
-        if self.broken or not self._asked:
+        if self.broken or not self._waiting:
             return []
         if len({member.job for member in self._states}) == 1:
-            return self._start_stage(sorted(self._asked))
-        if len(self._asked) < len(self._states):
+            return self._start_stage(sorted(self._waiting))
+        if len(self._waiting) < len(self._states):
             return []
         wanted: dict[str, tuple[Member, Stage]] = {}
-        for member in sorted(self._asked):
-            stage = self._asked[member]
-            other, others = wanted.setdefault(member.job, (member, stage))
-            if others != stage:
+        for member in sorted(self._waiting):
+            stage = self._waiting[member]
+            other, expected = wanted.setdefault(member.job, (member, stage))
+            if expected != stage:
                 self.broken = (
-                    f"{member} waits for stage {stage}, rank {other.rank} for {others}:"
+                    f"{member} waits for stage {stage}, rank {other.rank} for {expected}:"
                     " all ranks of a job must go through the same stages"
                 )
                 self.culprit = member
@@ -145,10 +145,10 @@ class TurnOrder:
             if turns:
                 break
         self._slot = slot + 1
-        return self._start_stage(sorted(member for member in self._asked if member.job in turns))
+        return self._start_stage(sorted(member for member in self._waiting if member.job in turns))
 
     def _start_stage(self, going: list[Member]) -> list[Member]:
         for member in going:
-            del self._asked[member]
+            del self._waiting[member]
             self._states[member] = _State.WORKING
         return going

@@ -141,8 +141,8 @@ class TurnServer(Door):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _admit(self, said: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
-        member = _member(said)
+    def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
+        member = _member(request)
         if member not in self._turns.members:
             raise GroupError(f"{member} is not in this group")
         if member in self._connections:
@@ -150,12 +150,12 @@ class TurnServer(Door):
         self._connections[member] = connection
         return {}
 
-    def _serve(self, said: Mapping[str, Any], connection: socket.socket) -> None:
-        member, why = _member(said), "its process ended, or closed the connection, without a farewell"
+    def _serve(self, request: Mapping[str, Any], connection: socket.socket) -> None:
+        member, why = _member(request), "its process ended, or closed the connection, without a farewell"
         try:
             with self._change:
                 self._tell_if_broken([member])
-            for message in Lines(FROM_WORKER_BYTES).heard(connection):
+            for message in Lines(FROM_WORKER_BYTES).received(connection):
                 with self._change:
                     self._handle(member, message)
         except (GroupError, ValueError, TypeError) as error:
@@ -209,8 +209,8 @@ class TurnServer(Door):
                     connection.sendall(encode(message))
 
 
-def _member(said: Mapping[str, Any]) -> Member:
-    job, rank = said.get("job"), said.get("rank")
+def _member(request: Mapping[str, Any]) -> Member:
+    job, rank = request.get("job"), request.get("rank")
     if not isinstance(job, str) or type(rank) is not int:
         raise GroupError(f"job {job!r} and rank {rank!r} must be a name and a number")
     return Member(job, rank)

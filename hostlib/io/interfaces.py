@@ -52,8 +52,8 @@ def known_as() -> tuple[str, ...]:
 
 def _interface(any_socket: socket.socket, name: str) -> Interface:
     def ask(request: int) -> bytes:
-        asked = struct.pack(f"{_REQUEST_BYTES}s", name.encode()[: _NAME_BYTES - 1])
-        return fcntl.ioctl(any_socket.fileno(), request, asked)[_NAME_BYTES:]
+        packed = struct.pack(f"{_REQUEST_BYTES}s", name.encode()[: _NAME_BYTES - 1])
+        return fcntl.ioctl(any_socket.fileno(), request, packed)[_NAME_BYTES:]
 
     try:
         ip = socket.inet_ntoa(ask(_ADDRESS)[4:8])

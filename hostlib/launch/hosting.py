@@ -43,15 +43,15 @@ class _Admission:
     over: bool = False
     """True once the job has ended and was removed."""
 
-    def hear(self, timeout_s: float | None = None) -> dict[str, Any]:
+    def receive(self, timeout_s: float | None = None) -> dict[str, Any]:
         """Return the process's next message; {} if none arrives in `timeout_s`, or the process has ended."""
         stdout = self.process.stdout
         assert stdout is not None
         if timeout_s is not None and not select.select([stdout], [], [], timeout_s)[0]:
             return {}
         line = stdout.readline()
-        said: dict[str, Any] = json.loads(line) if line else {}
-        return said
+        message: dict[str, Any] = json.loads(line) if line else {}
+        return message
 
     def again(self) -> dict[str, Any]:
         """Request one more job like the last one; return the answer, {} if the process refuses."""
@@ -62,10 +62,10 @@ class _Admission:
         except OSError:
             return {}  # it has ended
         self.over = False
-        while (said := self.hear()) and "configs" not in said:
-            if "failed" in said:
+        while (message := self.receive()) and "configs" not in message:
+            if "failed" in message:
                 return {}
-        return said
+        return message
 
 
 _running: list[_Admission] = []
@@ -100,10 +100,10 @@ def admit(
     options = admit_options(settings, machines, names, hierarchical=hierarchical, listen=listen)
     _running[:] = [each for each in _running if each.process.poll() is None]
     last = next((each for each in _running if each.options == options), None)
-    told = last.again() if last else {}
-    if not told:
-        told = _started(options)
-    configs: Sequence[Any] = told["configs"]
+    message = last.again() if last else {}
+    if not message:
+        message = _started(options)
+    configs: Sequence[Any] = message["configs"]
     return configs
 
 
@@ -117,13 +117,13 @@ def _started(options: list[str]) -> dict[str, Any]:
         start_new_session=True,  # an interrupt from the keyboard goes to the ranks only
     )
     admission = _Admission(options, process)
-    told = admission.hear()
-    failed = told.get("failed") or "see its messages in the output of rank 0"
-    if why := other_protocol(told) if "configs" in told else failed:
+    message = admission.receive()
+    failed = message.get("failed") or "see its messages in the output of rank 0"
+    if why := other_protocol(message) if "configs" in message else failed:
         process.communicate()  # it ends with its input
         raise RendezvousError(f"'ina admit' ended with status {process.returncode}: {why}")
     _running.append(admission)
-    return told
+    return message
 
 
 def finish() -> None:
@@ -135,7 +135,7 @@ def finish() -> None:
     deadline = time.monotonic() + FINISH_S
     for admission in _running:
         if not admission.over:
-            admission.over = bool(admission.hear(max(0.0, deadline - time.monotonic())))
+            admission.over = bool(admission.receive(max(0.0, deadline - time.monotonic())))
 
 
 def admit_options(

@@ -197,15 +197,15 @@ def _address_of(node: str) -> str:
     try:
         command = ["scontrol", "show", "node", node, "--oneliner"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S)
-        said = done.stdout or done.stderr
+        reply = done.stdout or done.stderr
     except (OSError, subprocess.TimeoutExpired) as error:
-        said = str(error)
-    found = re.search(r" NodeAddr=(\S+) ", said)
+        reply = str(error)
+    found = re.search(r" NodeAddr=(\S+) ", reply)
     if found and (address := _resolved(found[1])):
         return address
     raise ConfigError(
         f"the address of the first node, {node!r}, is not known: its name must resolve to an address that "
-        f"others reach, or set INA_MEETING to a free HOST:PORT of that node ({' '.join(said.split())[:200]})"
+        f"others reach, or set INA_MEETING to a free HOST:PORT of that node ({' '.join(reply.split())[:200]})"
     )
 
 

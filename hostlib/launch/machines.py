@@ -30,7 +30,7 @@ from hostlib.launch.hosting import MEETING_S, admit
 from hostlib.launch.launched_rank import LaunchedRank, slurm_meeting
 from hostlib.launch.sealed import require, seal, unseal
 from hostlib.meet import MessageError, encode
-from hostlib.meet.connections import FirstRank, MissingRanks, Place, heard, reach
+from hostlib.meet.connections import FirstRank, MissingRanks, Place, next_message, reach
 from hostlib.meet.private_folder import private_folder
 from hostlib.settings import EMBEDDED, Settings
 from hostlib.version import version
@@ -157,18 +157,18 @@ def meet(
     if rank:
         if channel.is_open:
             check(settings, first=False)
-        answer = channel.spread("")
-        if answer == _CANNOT_SEAL:
+        text = channel.spread("")
+        if text == _CANNOT_SEAL:
             raise RendezvousError(f"rank {rank}: rank 0 cannot seal its message; see the error of rank 0")
-        told = json.loads(unseal(answer, settings.token) if channel.is_open else answer)
-        if told["challenges"][rank : rank + 1] != [own.challenge]:
+        message = json.loads(unseal(text, settings.token) if channel.is_open else text)
+        if message["challenges"][rank : rank + 1] != [own.challenge]:
             raise RendezvousError(
                 f"rank {rank}: the first rank's message answers another launch: it is an old message sent "
                 "again, or two launches use one meeting point"
             )
-        if "failed" in told:
-            raise RendezvousError(f"rank {rank}: rank 0 could not admit the job: {told['failed']}")
-        return JobConfig.from_json(json.dumps(told["configs"][rank]))
+        if "failed" in message:
+            raise RendezvousError(f"rank {rank}: rank 0 could not admit the job: {message['failed']}")
+        return JobConfig.from_json(json.dumps(message["configs"][rank]))
 
     try:
         if channel.is_open:
@@ -191,8 +191,8 @@ def meet(
     return JobConfig.from_json(json.dumps(configs[0]))
 
 
-def _answer(channel: Channel, settings: Settings, challenges: Sequence[str], **told: Any) -> None:
-    text = json.dumps({"challenges": challenges, **told})
+def _answer(channel: Channel, settings: Settings, challenges: Sequence[str], **fields: Any) -> None:
+    text = json.dumps({"challenges": challenges, **fields})
     channel.spread(seal(text, settings.token) if channel.is_open else text)
 
 
@@ -333,7 +333,7 @@ class RankChannel:
             return text
         assert self._connection is not None
         try:
-            answer = heard(self._connection, self._patience_s + MEETING_S, longest=_ANSWER_BYTES)
+            answer = next_message(self._connection, self._patience_s + MEETING_S, longest=_ANSWER_BYTES)
         except (OSError, MessageError) as error:
             raise RendezvousError(
                 f"rank {self._rank}: rank 0 is gone, or does not answer ({error}); see the output of rank 0"

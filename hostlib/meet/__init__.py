@@ -83,7 +83,7 @@ class Lines:
             raise MessageError(f"a line is longer than {self._longest} bytes")
         return [self._parse(line) for line in lines]
 
-    def heard(self, connection: socket.socket) -> Iterator[dict[str, Any]]:
+    def received(self, connection: socket.socket) -> Iterator[dict[str, Any]]:
         """Yield the objects received over a connection until it ends. Raises MessageError."""
         with contextlib.suppress(OSError):
             while data := connection.recv(65536):

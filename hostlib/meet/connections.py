@@ -100,11 +100,11 @@ class Door:
         if isinstance(self._place, Path):
             self._place.unlink(missing_ok=True)
 
-    def _admit(self, said: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
+    def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
         """Admit a process that knows the secret; return fields for the welcome. Raises InaError to refuse."""
         return {}
 
-    def _serve(self, said: Mapping[str, Any], connection: socket.socket) -> None:
+    def _serve(self, request: Mapping[str, Any], connection: socket.socket) -> None:
         """Serve an admitted process; its connection is closed afterwards."""
 
     def _accept(self) -> None:
@@ -122,7 +122,7 @@ class Door:
                 self._strangers[connection] = None
             if len(self._strangers) > self._most:
                 self._cut_off_oldest()
-            threading.Thread(target=self._hear, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._handle_connection, args=(connection,), daemon=True).start()
 
     def _cut_off_oldest(self) -> None:
         with self._change:
@@ -131,7 +131,7 @@ class Door:
                 with contextlib.suppress(OSError):  # it has closed already
                     oldest.shutdown(socket.SHUT_RDWR)
 
-    def _hear(self, connection: socket.socket) -> None:
+    def _handle_connection(self, connection: socket.socket) -> None:
         try:
             with contextlib.suppress(OSError, MessageError):
                 self._converse(connection)
@@ -144,12 +144,12 @@ class Door:
     def _converse(self, connection: socket.socket) -> None:
         challenge = secrets.token_hex(16)
         connection.sendall(encode({**self._hello, "challenge": challenge}))
-        said = heard(connection, self._stranger_s)
-        shown = str(said.pop("proof", ""))
+        request = next_message(connection, self._stranger_s)
+        proof = str(request.pop("proof", ""))
         try:
             with self._change:
-                self._check(said, shown, challenge)
-                answer = self._admit(said, connection)
+                self._check(request, proof, challenge)
+                answer = self._admit(request, connection)
                 self._strangers.pop(connection, None)
                 connection.settimeout(None)
                 notice_its_end(connection)
@@ -157,25 +157,25 @@ class Door:
         except InaError as error:
             connection.sendall(encode({"refused": str(error)}))
             return
-        self._serve(said, connection)
+        self._serve(request, connection)
 
-    def _check(self, said: Mapping[str, Any], shown: str, challenge: str) -> None:
-        if other := other_protocol(said):
+    def _check(self, request: Mapping[str, Any], proof: str, challenge: str) -> None:
+        if other := other_protocol(request):
             raise RendezvousError(other)
         if not hmac.compare_digest(
-            shown.encode(errors="replace"), _proof(challenge, said, self._secret).encode()
+            proof.encode(errors="replace"), _proof(challenge, request, self._secret).encode()
         ):
             raise RendezvousError(f"its {self.SECRET} differs")
 
 
 def knock(
-    place: Place, said: Mapping[str, Any], secret: str, timeout_s: float
+    place: Place, fields: Mapping[str, Any], secret: str, timeout_s: float
 ) -> tuple[socket.socket, Mapping[str, Any]]:
     """Connect to a server (`Door`); once admitted, return the connection and the server's fields.
 
     Args:
         place: Where the server listens.
-        said: Fields about this process to send.
+        fields: Fields about this process to send.
         secret: The server's secret.
         timeout_s: Longest wait for each answer.
 
@@ -184,13 +184,13 @@ def knock(
     """
     with contextlib.ExitStack() as stack:
         connection = stack.enter_context(connected(place, timeout_s))
-        hello = heard(connection, timeout_s)
+        hello = next_message(connection, timeout_s)
         if other := other_protocol(hello):
             raise RendezvousError(other)
-        said = {**said, "protocol": PROTOCOL}
-        shown = _proof(str(hello.get("challenge")), said, secret)
-        connection.sendall(encode({**said, "proof": shown}))
-        answer = heard(connection, timeout_s)
+        request = {**fields, "protocol": PROTOCOL}
+        proof = _proof(str(hello.get("challenge")), request, secret)
+        connection.sendall(encode({**request, "proof": proof}))
+        answer = next_message(connection, timeout_s)
         if not answer.get("welcome"):
             raise RendezvousError(str(answer.get("refused")))
         connection.settimeout(None)
@@ -241,15 +241,15 @@ class FirstRank(Door):
                 missing = [rank for rank in self._others if rank not in self.connections]
                 raise MissingRanks(missing, self._size, patience_s, self._refused)
 
-    def _check(self, said: Mapping[str, Any], shown: str, challenge: str) -> None:
+    def _check(self, request: Mapping[str, Any], proof: str, challenge: str) -> None:
         try:
-            super()._check(said, shown, challenge)
+            super()._check(request, proof, challenge)
         except RendezvousError as error:
             self._refused = f"; one was refused: {error}"
             raise
 
-    def _admit(self, said: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
-        rank, size = said.get("rank"), said.get("size")
+    def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
+        rank, size = request.get("rank"), request.get("size")
         if size != self._size:
             raise RendezvousError(
                 f"it is in a launch of {size} ranks, this launch has {self._size} ranks and the same "
@@ -259,7 +259,7 @@ class FirstRank(Door):
             raise RendezvousError(f"rank {rank} has connected already, or is not expected here")
         self.connections[rank] = connection.dup()
         self.connections[rank].settimeout(None)
-        self.texts[rank] = str(said.get("text"))
+        self.texts[rank] = str(request.get("text"))
         self._change.notify_all()
         return {}
 
@@ -301,7 +301,9 @@ def reach(
             return connection
 
 
-def heard(connection: socket.socket, timeout_s: float, *, longest: int = _GREETING_BYTES) -> dict[str, Any]:
+def next_message(
+    connection: socket.socket, timeout_s: float, *, longest: int = _GREETING_BYTES
+) -> dict[str, Any]:
     """Return the next message, and leave later messages unread. Raises OSError, MessageError."""
     until_s, lines = time.monotonic() + timeout_s, Lines(longest)
     while True:
@@ -313,9 +315,9 @@ def heard(connection: socket.socket, timeout_s: float, *, longest: int = _GREETI
             return message
 
 
-def _proof(challenge: str, said: Mapping[str, Any], secret: str) -> str:
+def _proof(challenge: str, message: Mapping[str, Any], secret: str) -> str:
     """Return hexadecimal digits that prove knowledge of the secret and authenticate a message."""
-    text = f"said {challenge}{json.dumps(said, sort_keys=True)}"
+    text = f"said {challenge}{json.dumps(message, sort_keys=True)}"
     return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 

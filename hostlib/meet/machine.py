@@ -95,16 +95,16 @@ class OtherEnd:
         self._first = first
         self._lines = Lines(_LONGEST, brackets=_LONGEST)
         self._socket = reach(path, rank, size, secret, _JOIN_S, first=first)
-        said, descriptors, _, _ = socket.recv_fds(self._socket, 32, 1)
+        message, descriptors, _, _ = socket.recv_fds(self._socket, 32, 1)
         if not descriptors:
             raise RendezvousError(f"rank {rank}: rank {first}, the first rank of this machine, has ended")
-        self.memory = _mapped(descriptors[0], int(said))
+        self.memory = _mapped(descriptors[0], int(message))
         os.close(descriptors[0])
 
     def look(self) -> Message | None:
         """Return the reason why the first rank has given up; None if it has not. Raises RankGone."""
-        said = self._lines.feed(_received(self._socket, self._first))
-        return said[0] if said else None
+        messages = self._lines.feed(_received(self._socket, self._first))
+        return messages[0] if messages else None
 
     def give_up(self, message: Message) -> None:
         """Close the connection, and do not send `message`: the first rank informs the other ranks."""

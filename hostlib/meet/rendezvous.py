@@ -171,8 +171,8 @@ class Rendezvous(Door):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _admit(self, said: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
-        rank, size, job = said.get("join"), said.get("size"), said.get("job")
+    def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
+        rank, size, job = request.get("join"), request.get("size"), request.get("job")
         if job != self._job:
             raise RendezvousError(f"this is the meeting point of job {self._job}, not of job {job}")
         if size != self._size:
@@ -183,10 +183,10 @@ class Rendezvous(Door):
             raise RendezvousError(f"rank {rank} of job {job} has joined already")
         self._joined[rank] = connection
         news = {"gone": self._gone, "left": self._left, "fault": self._fault, "granted": self._granted}
-        return {what: told for what, told in news.items() if told}
+        return {what: value for what, value in news.items() if value}
 
-    def _serve(self, said: Mapping[str, Any], connection: socket.socket) -> None:
-        rank, lines, why = said["join"], Lines(FROM_WORKER_BYTES), "its connection to the launcher closed"
+    def _serve(self, request: Mapping[str, Any], connection: socket.socket) -> None:
+        rank, lines, why = request["join"], Lines(FROM_WORKER_BYTES), "its connection to the launcher closed"
         with self._change:
             if len(self._joined) == self._size and not self._released:
                 self._released = True
@@ -214,7 +214,7 @@ class Rendezvous(Door):
                 self._broadcast({"left": {str(rank): collectives}})
                 self._refuse_groups_of(rank, "has left the job")
             case GroupRequest() as request:
-                self._ask(request, rank)
+                self._request(request, rank)
             case Waited(seconds) if not self._released:
                 self.fault(f"{self._absent()} did not join within {seconds:g} s")
 
@@ -228,13 +228,13 @@ class Rendezvous(Door):
         more = f" and {len(absent) - MOST_NAMED} more" if len(absent) > MOST_NAMED else ""
         return f"rank{'s' if len(absent) > 1 else ''} {', '.join(named)}{more}"
 
-    def _ask(self, request: GroupRequest, rank: int) -> None:
+    def _request(self, request: GroupRequest, rank: int) -> None:
         """Record that `rank` requests a group.
 
         Once all ranks of the group have requested it, call the function that `on_group` has set.
         """
-        asked = self._requests.setdefault(request, set())
-        asked.add(rank)
+        requesting = self._requests.setdefault(request, set())
+        requesting.add(rank)
         absent = [other for other in request.ranks if other in self._gone or other in self._left]
         if self._on_group is None:
             self.answer(request, "the launcher of this job admits no groups")
@@ -246,7 +246,7 @@ class Rendezvous(Door):
             self.answer(request, f"rank {rank} is none of the ranks {list(request.ranks)}")
         elif absent:
             self.answer(request, f"rank {absent[0]} has ended")
-        elif asked == {*request.ranks}:
+        elif requesting == {*request.ranks}:
             self._on_group(request)
 
     def _refuse_groups_of(self, rank: int, why: str) -> None:
@@ -254,8 +254,8 @@ class Rendezvous(Door):
 
         `why` is the reason, such as "has left the job".
         """
-        for request, asked in [*self._requests.items()]:
-            if rank in request.ranks and asked != {*request.ranks}:
+        for request, requesting in [*self._requests.items()]:
+            if rank in request.ranks and requesting != {*request.ranks}:
                 self.answer(request, f"rank {rank} {why}")
 
     def _mark_gone(self, rank: int, reason: str) -> None:

@@ -58,9 +58,9 @@ class RendezvousPeers(Peers):
         self._answers: dict[str, GroupAnswer] = {}
         where = f"job {job}, rank {rank}"
         deadline = time.monotonic() + timeout_s
-        said = {"join": rank, "size": size, "job": job}
+        request = {"join": rank, "size": size, "job": job}
         try:
-            self._socket, news = knock(parse_address(address), said, token, timeout_s)
+            self._socket, news = knock(parse_address(address), request, token, timeout_s)
         except RendezvousError as error:
             raise RendezvousError(f"{where}: refused: {error}") from error
         except (OSError, MessageError) as error:

@@ -295,28 +295,28 @@ class InaProcessGroup(dist.ProcessGroup):
         )
         return Plan(kind, what)
 
-    def _move(self, name: str, kind: Kind, outputs: Any, given: Any, opts: Any) -> Any:
+    def _move(self, name: str, kind: Kind, outputs: Any, inputs: Any, opts: Any) -> Any:
         """Move tensors through the switch, or by gloo if the switch cannot; the arguments are as in torch."""
         self._check_process()
-        arguments = (outputs, opts) if kind == "broadcast" else (outputs, given, opts)
-        if isinstance(outputs if kind == "scatter" else given, torch.Tensor):  # a single pair
-            outputs, given = [outputs], [given]
+        arguments = (outputs, opts) if kind == "broadcast" else (outputs, inputs, opts)
+        if isinstance(outputs if kind == "scatter" else inputs, torch.Tensor):  # a single pair
+            outputs, inputs = [outputs], [inputs]
         key = name, describe.likeness(arguments)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = self._plan_move(name, kind, outputs, given, arguments)
+            plan = self._plans[key] = self._plan_move(name, kind, outputs, inputs, arguments)
         if plan.what is None or self._calls is None:
             return self._go_around(name, arguments, {}, plan.why_not, loud=True)
         self._paths.took(plan.kind, SWITCH)
-        return start_move(self._calls, outputs, given, plan.what)
+        return start_move(self._calls, outputs, inputs, plan.what)
 
-    def _plan_move(self, name: str, kind: Kind, outputs: Any, given: Any, arguments: Sequence[Any]) -> Plan:
-        self._check_devices((outputs, given))
+    def _plan_move(self, name: str, kind: Kind, outputs: Any, inputs: Any, arguments: Sequence[Any]) -> Plan:
+        self._check_devices((outputs, inputs))
         opts = arguments[-1]
         op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
         why_not: str | None = f"the group cannot use the switch: {self._why_never}"
         if self._calls:
-            why_not = why_no_move(self._calls, kind, outputs, given, op)
+            why_not = why_no_move(self._calls, kind, outputs, inputs, op)
         if why_not is not None:
             return Plan(describe.kind(name, arguments), why_not=why_not)
         what = SwitchCall(
@@ -459,18 +459,18 @@ def create(options: Any, backend_options: Any) -> InaProcessGroup:
     )
 
 
-def _options(kind: type[Any], given: Any) -> Any:
+def _options(kind: type[Any], argument: Any) -> Any:
     """Convert a call's argument to torch's options of type `kind`.
 
     The argument is such options, a root rank, a reduce operation, or None.
     """
-    if isinstance(given, (kind, dist.AllreduceOptions)):
-        return given
+    if isinstance(argument, (kind, dist.AllreduceOptions)):
+        return argument
     opts = kind()
-    if isinstance(given, int):
-        opts.rootRank = given
-    elif given is not None and not isinstance(given, timedelta):
-        opts.reduceOp = given
+    if isinstance(argument, int):
+        opts.rootRank = argument
+    elif argument is not None and not isinstance(argument, timedelta):
+        opts.reduceOp = argument
     return opts
 
 

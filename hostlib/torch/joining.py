@@ -163,8 +163,8 @@ class _StoreChannel:
         self._spread += 1
         if self._rank == 0:
             self._store.set(f"meeting/{self._spread}", text)
-        said: str = self._store.get(f"meeting/{self._spread}").decode()
-        return said
+        shared: str = self._store.get(f"meeting/{self._spread}").decode()
+        return shared
 
 
 class StoreTexts:

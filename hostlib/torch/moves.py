@@ -25,7 +25,7 @@ _CPU: Final = torch.device("cpu")
 
 
 def why_no_move(
-    calls: SwitchCalls, kind: Kind, outputs: Sequence[Tensors], given: Sequence[Tensors], op: Any
+    calls: SwitchCalls, kind: Kind, outputs: Sequence[Tensors], inputs: Sequence[Tensors], op: Any
 ) -> str | None:
     """Return the reason, the same on all ranks, why a call cannot go through the switch; None if it can.
 
@@ -33,10 +33,10 @@ def why_no_move(
         calls: The group's calls.
         kind: Kind of the call.
         outputs: The call's outputs.
-        given: The input for each output.
+        inputs: The input for each output.
         op: The operation of a reduce-scatter.
     """
-    tensors = describe.tensors([outputs, given])
+    tensors = describe.tensors([outputs, inputs])
     operation = describe.operation(op)
     scatters = kind == "scatter"
     unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SCATTERED)
@@ -50,7 +50,7 @@ def why_no_move(
         (scatters and operation not in ("sum", "avg"), f"the switch has no operation {operation}"),
         (scatters and bool(unknown), f"the switch does not add type {unknown} in a reduce-scatter"),
         (
-            not _fits(kind, outputs, given, calls.communicator.size),
+            not _fits(kind, outputs, inputs, calls.communicator.size),
             "types or sizes of input and output tensors do not match",
         ),
     )
@@ -58,14 +58,14 @@ def why_no_move(
 
 
 def start_move(
-    calls: SwitchCalls, outputs: Sequence[Tensors], given: Sequence[Tensors], what: SwitchCall
+    calls: SwitchCalls, outputs: Sequence[Tensors], inputs: Sequence[Tensors], what: SwitchCall
 ) -> SwitchWork:
     """Start a call, and return its work.
 
     Args:
         calls: The group's calls.
         outputs: The call's outputs.
-        given: The input for each output.
+        inputs: The input for each output.
         what: The call.
 
     Raises InaError if the call cannot be submitted.
@@ -75,14 +75,14 @@ def start_move(
     def begin(pair: tuple[Tensors, Tensors]) -> Callable[[int], None]:
         return lambda number: _one(calls, *pair, what, number, work)
 
-    return calls.carry_out(what.call, work, [*map(begin, zip(outputs, given, strict=True))])
+    return calls.carry_out(what.call, work, [*map(begin, zip(outputs, inputs, strict=True))])
 
 
 def _one(
-    calls: SwitchCalls, output: Tensors, given: Tensors, what: SwitchCall, number: int, work: SwitchWork
+    calls: SwitchCalls, output: Tensors, inputs: Tensors, what: SwitchCall, number: int, work: SwitchWork
 ) -> None:
     target, finish = _target(output)
-    source = target if output is given and finish is nothing else _source(given)
+    source = target if output is inputs and finish is nothing else _source(inputs)
     handle, finish = _submit(calls, target, source, what, f"call {number}", finish)
     handle.on_done(lambda done: work.complete(calls.ended(done, finish, number)))
 
@@ -90,36 +90,36 @@ def _one(
 def _submit(
     calls: SwitchCalls,
     output: torch.Tensor,
-    given: torch.Tensor,
+    inputs: torch.Tensor,
     what: SwitchCall,
     label: str,
     finish: Callable[[], None],
 ) -> tuple[Handle[Any], Callable[[], None]]:
-    """Submit a collective with the flat input `given`; return its handle, and a function to call at its end.
+    """Submit a collective with the flat tensor `inputs`; return its handle, and a function for its end.
 
     The function stores the result in the flat tensor `output`, and calls `finish`.
     """
     communicator = calls.communicator
     if what.kind == "broadcast":
-        if communicator.rank == what.root and output is not given:
-            put(output, given)
+        if communicator.rank == what.root and output is not inputs:
+            put(output, inputs)
         array = memory(output.view(torch.uint8))
-        options = CallOptions(array, label, "propagate", here=what.at_once)
+        options = CallOptions(array, label, "propagate", inline=what.at_once)
         return communicator.start(communicator.spread(array, what.root or 0, options)), finish
     if what.kind == "gather":
-        array, out = memory(given.view(torch.uint8)), memory(output.view(torch.uint8))
-        options = CallOptions(out, label, "propagate", here=what.at_once)
+        array, out = memory(inputs.view(torch.uint8)), memory(output.view(torch.uint8))
+        options = CallOptions(out, label, "propagate", inline=what.at_once)
         return communicator.start(communicator.gather(array, options)), finish
     divided = what.op == "average" and not output.is_floating_point()
     rounded, op = output, "sum" if divided else what.op
     if output.dtype is torch.int64 or divided:
-        array, out, decode = encode_shards(given, output, communicator.size, divided=divided)
+        array, out, decode = encode_shards(inputs, output, communicator.size, divided=divided)
     else:
         if output.dtype is torch.bfloat16:
-            given, rounded = given.to(torch.float32), torch.empty(output.shape, dtype=torch.float32)
-        array, out = memory(given), memory(rounded)
+            inputs, rounded = inputs.to(torch.float32), torch.empty(output.shape, dtype=torch.float32)
+        array, out = memory(inputs), memory(rounded)
         decode = nothing if rounded is output else lambda: put(output, rounded)
-    options = CallOptions(out, label, calls.nonfinite, numbers=what.numbers, here=what.at_once)
+    options = CallOptions(out, label, calls.nonfinite, numbers=what.numbers, inline=what.at_once)
     handle = communicator.start(communicator.scatter(array, op, options))
 
     def end() -> None:
@@ -129,11 +129,11 @@ def _submit(
     return handle, end
 
 
-def _fits(kind: Kind, outputs: Sequence[Tensors], given: Sequence[Tensors], size: int) -> bool:
+def _fits(kind: Kind, outputs: Sequence[Tensors], inputs: Sequence[Tensors], size: int) -> bool:
     """Return whether each output and its input have types and sizes that fit a call of this kind."""
-    if len(outputs) != len(given) or not outputs:
+    if len(outputs) != len(inputs) or not outputs:
         return False
-    for pair in zip(outputs, given, strict=True):
+    for pair in zip(outputs, inputs, strict=True):
         whole, shard = pair if kind != "scatter" else pair[::-1]
         shares = 1 if kind == "broadcast" else size
         if len({tensor.dtype for tensor in describe.tensors(pair)}) != 1:
@@ -149,11 +149,11 @@ def _elements(tensors: Tensors) -> int:
     return sum(math.prod(tensor.shape) for tensor in describe.tensors([tensors]))
 
 
-def _source(given: Tensors) -> torch.Tensor:
+def _source(inputs: Tensors) -> torch.Tensor:
     """Return the input as one flat, contiguous tensor: a view if possible."""
-    if isinstance(given, torch.Tensor):
-        return _flat(given.detach() if given.requires_grad else given)
-    return torch.cat([each.detach().reshape(-1) for each in given])
+    if isinstance(inputs, torch.Tensor):
+        return _flat(inputs.detach() if inputs.requires_grad else inputs)
+    return torch.cat([each.detach().reshape(-1) for each in inputs])
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:

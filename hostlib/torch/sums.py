@@ -119,7 +119,7 @@ def _submit(
         numbers=what.numbers if whole else None,
         residual=what.residual if whole else None,
         arrived=arrived,
-        here=what.at_once,
+        inline=what.at_once,
     )
     communicator = calls.communicator
     if what.root is None:

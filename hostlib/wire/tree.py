@@ -149,24 +149,24 @@ class Tree:
                 stack.extend(self.nodes[-child])
         return tuple(sorted(ranks))
 
-    def missing(self, heard: Mapping[int, int]) -> tuple[int, ...]:
+    def missing(self, bitmaps: Mapping[int, int]) -> tuple[int, ...]:
         """Return the ranks, in order, whose contributions are missing.
 
-        `heard` maps nodes to the bitmaps of their sums.
+        `bitmaps` maps nodes to the bitmaps of their sums.
 
-        If a missing child is a node with a bitmap in `heard`, that bitmap shows which ranks below
+        If a missing child is a node in `bitmaps`, its bitmap shows which ranks below
         the node are missing.
 
         >>> Tree.of({0: (-1, 2, 3), 1: (0, 1)}).missing({0: 0b100, 1: 0b10})
         (0, 2)
         """
         ranks: set[int] = set()
-        for node, bitmap in heard.items():
+        for node, bitmap in bitmaps.items():
             for bit, child in enumerate(self.nodes.get(node, ())):
                 if bitmap >> bit & 1:
                     continue
                 if child >= 0:
                     ranks.add(child)
-                elif -child not in heard:
+                elif -child not in bitmaps:
                     ranks.update(self.ranks_under(-child))
         return tuple(sorted(ranks))

@@ -50,7 +50,7 @@ def serve(
     if source is not None:
         device.preload(source)
     fill(device)
-    others = [gnmi.handlers(switch, lambda: device.writes)]
-    service = Service(device, serving or Serving(), others)
+    handlers = [gnmi.handlers(switch, lambda: device.writes)]
+    service = Service(device, serving or Serving(), handlers)
     switch.on_packet_in(lambda _, frame: service.packet_in(frame))
     return service

@@ -92,8 +92,8 @@ class Arbitration:
         role.clients[client] = election_id
         if election_id is not None and (role.highest is None or election_id >= role.highest):
             role.highest = election_id
-            return self._tell_all(role_name)
-        return self._tell_all(role_name) if before == client else [self._tell(role_name, client)]
+            return self._notifications(role_name)
+        return self._notifications(role_name) if before == client else [self._notification(role_name, client)]
 
     def leave(self, client: Hashable) -> list[Notification]:
         """Remove a client whose stream has ended.
@@ -106,7 +106,7 @@ class Arbitration:
         role = self._roles[role_name]
         was_primary = role.primary() == client
         del role.clients[client]
-        return self._tell_all(role_name) if was_primary else []
+        return self._notifications(role_name) if was_primary else []
 
     def check_primary(self, role_name: str, election_id: int | None) -> None:
         """Raise an error unless the sender of a write with this role and election id is the primary."""
@@ -138,17 +138,17 @@ class Arbitration:
         role_name = self._role_of.get(client)
         return role_name is not None and self._roles[role_name].primary() == client
 
-    def _tell_all(self, role_name: str) -> list[Notification]:
+    def _notifications(self, role_name: str) -> list[Notification]:
         """Return a notification for each client of the role, the primary's last.
 
         So backups learn that they are not the primary before the new primary learns that it is.
         """
         role = self._roles[role_name]
         primary = role.primary()
-        others = [self._tell(role_name, c) for c in role.clients if c != primary]
-        return others if primary is None else [*others, self._tell(role_name, primary)]
+        backups = [self._notification(role_name, c) for c in role.clients if c != primary]
+        return backups if primary is None else [*backups, self._notification(role_name, primary)]
 
-    def _tell(self, role_name: str, client: Hashable) -> Notification:
+    def _notification(self, role_name: str, client: Hashable) -> Notification:
         role = self._roles[role_name]
         primary = role.primary()
         standing = (

@@ -132,13 +132,13 @@ class Serving:
         address: ``host:port``, where port 0 takes a free one, or ``unix:path``.
         device_id: The device id.
         tls: Files for TLS; None: no encryption.
-        tell: Called with each table write and each program load of a controller; None: do not report them.
+        journal: Called with each table write and each program load of a controller; None: do not report them.
     """
 
     address: str = "127.0.0.1:0"
     device_id: int = 0
     tls: Tls | None = None
-    tell: Journal | None = None
+    journal: Journal | None = None
 
 
 class Service:
@@ -149,11 +149,11 @@ class Service:
     Raises OSError if the address is not available.
     """
 
-    def __init__(self, device: Device, serving: Serving, others: Iterable[Any] = ()) -> None:
-        """Start to listen; `others` are the handlers of further services at the same address."""
+    def __init__(self, device: Device, serving: Serving, handlers: Iterable[Any] = ()) -> None:
+        """Start to listen; `handlers` are the handlers of further services at the same address."""
         address, tls = serving.address, serving.tls
         self.device = device
-        self._servicer = _Servicer(device, serving.device_id, serving.tell)
+        self._servicer = _Servicer(device, serving.device_id, serving.journal)
         self._threads = ThreadPoolExecutor(roles.MAX_STREAMS + 16, thread_name_prefix="p4runtime")
         self._server = grpc.server(
             self._threads,
@@ -164,7 +164,7 @@ class Service:
             ],
         )
         p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self._servicer, self._server)
-        self._server.add_generic_rpc_handlers(tuple(others))
+        self._server.add_generic_rpc_handlers(tuple(handlers))
         unix = address.startswith(UNIX)
         if unix:
             check_free(address)
@@ -286,8 +286,8 @@ class _Watch:
 
 
 class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # generated code has no types
-    def __init__(self, device: Device, device_id: int, tell: Journal | None) -> None:
-        self._journal = tell
+    def __init__(self, device: Device, device_id: int, journal: Journal | None) -> None:
+        self._journal = journal
         self._device = device
         self._device_id = device_id
         self._arbitration = roles.Arbitration()
@@ -346,7 +346,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
                 self._arbitration.check_primary(request.role, _election_id(request))
                 _ = self._device.bundle
                 self._check_role(request)
-                told = prepare(self._device.bundle, request.updates, client) if self._journal else []
+                prepared = prepare(self._device.bundle, request.updates, client) if self._journal else []
                 outcomes = entities.write_batch(
                     self._device,
                     request.updates,
@@ -356,7 +356,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             _abort(context, error)
         self._watch.wake()
         if self._journal is not None:
-            for written, refused in zip(told, outcomes, strict=True):
+            for written, refused in zip(prepared, outcomes, strict=True):
                 if written is not None and refused is None:
                     self._journal(written)
         if any(outcomes):

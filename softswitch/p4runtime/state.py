@@ -379,19 +379,19 @@ def members(entry: Any) -> list[tuple[int, int]]:
     ]
 
 
-def check_kind(kind: int, there: bool, *, exists: str, missing: str) -> None:
+def check_kind(kind: int, is_present: bool, *, exists: str, missing: str) -> None:
     """Raise an error if an update inserts an existing entry, changes a missing one, or has no type.
 
     Args:
         kind: The update's type.
-        there: Whether the entry exists.
+        is_present: Whether the entry exists.
         exists: The message for an insertion of an existing entry.
         missing: The message for a change of a missing entry.
     """
     match kind:
-        case p4.Update.INSERT if there:
+        case p4.Update.INSERT if is_present:
             raise AlreadyExists(exists)
-        case p4.Update.MODIFY | p4.Update.DELETE if not there:
+        case p4.Update.MODIFY | p4.Update.DELETE if not is_present:
             raise NotFound(missing)
         case p4.Update.INSERT | p4.Update.MODIFY | p4.Update.DELETE:
             pass

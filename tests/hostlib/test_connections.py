@@ -22,8 +22,8 @@ from hostlib.meet.connections import (
     MissingRanks,
     Place,
     _proof,
-    heard,
     knock,
+    next_message,
     reach,
 )
 from tests.system.command import until
@@ -57,7 +57,7 @@ def stranger(place: Place) -> Iterator[tuple[socket.socket, str]]:
     with socket.socket(socket.AF_UNIX if isinstance(place, Path) else socket.AF_INET) as found:
         with contextlib.chdir(place.parent) if isinstance(place, Path) else contextlib.nullcontext():
             found.connect(path)
-        hello = heard(found, 10)
+        hello = next_message(found, 10)
         assert hello["protocol"] == PROTOCOL
         yield found, hello["challenge"]
 
@@ -102,10 +102,10 @@ def test_ranks_come_whatever_others_send_and_the_connections_are_theirs(place: P
         assert at_first.texts == {1: "rank 1", 2: "rank 2"}
         for rank, connection in zip((1, 2), (each.result() for each in others), strict=True):
             at_first.connections[rank].sendall(b'{"a": 1}\n{"b": 2}\n')
-            assert [heard(connection, 10), heard(connection, 10)] == [{"a": 1}, {"b": 2}]
+            assert [next_message(connection, 10), next_message(connection, 10)] == [{"a": 1}, {"b": 2}]
             connection.close()
             with pytest.raises(ConnectionError, match="has ended"):
-                heard(at_first.connections[rank], 10)
+                next_message(at_first.connections[rank], 10)
         for connection in strangers[1:]:
             connection.settimeout(60)
             with contextlib.suppress(ConnectionResetError):
@@ -123,10 +123,10 @@ def test_a_line_recorded_from_another_connection_takes_no_ranks_place(place: Pla
         assert its != others
         recorded = encode(greeting(its))
         other.sendall(recorded)
-        assert heard(other, 10) == {"refused": "its INA_TOKEN differs"}
+        assert next_message(other, 10) == {"refused": "its INA_TOKEN differs"}
         assert not at_first.connections
         one.sendall(recorded)
-        assert heard(one, 10) == {"welcome": True}
+        assert next_message(one, 10) == {"welcome": True}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_an_older_rank_and_the_first_one_hear_why(place: Place) -> None:
     with first(place) as at_first, stranger(place) as (older, _):
         older.sendall(encode({"token": SECRET, "rank": 1, "protocol": 2}))
         why = f"it speaks protocol 2, this end {PROTOCOL}: install the same ina at both"
-        assert heard(older, 10) == {"refused": why}
+        assert next_message(older, 10) == {"refused": why}
         missing = f"ranks 1, 2 have not connected within 0.1 s, of 3 ranks; one was refused: {why}"
         with pytest.raises(MissingRanks, match=re.escape(missing)):
             at_first.gather(0.1)

@@ -159,7 +159,7 @@ def test_a_watch_warns_of_a_rank_that_is_late(caplog: pytest.LogCaptureFixture) 
 def test_paths_are_counted_by_group_and_the_first_of_a_kind_is_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hostlib.collectives.paths, "_said", set())
+    monkeypatch.setattr(hostlib.collectives.paths, "_logged", set())
     paths, later = CallPaths(), CallPaths()
     for group in (paths, paths, later):
         group.took("allreduce sum float32", SWITCH)

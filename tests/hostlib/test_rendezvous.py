@@ -31,7 +31,7 @@ from hostlib.meet import (
     parse_from_member,
     rendezvous_peers,
 )
-from hostlib.meet.connections import heard, knock
+from hostlib.meet.connections import knock, next_message
 from hostlib.meet.rendezvous import Rendezvous
 from hostlib.meet.rendezvous_peers import RendezvousPeers
 
@@ -328,7 +328,7 @@ def joined(meeting: Rendezvous, rank: int, size: int) -> Iterator[socket.socket]
 
 
 def hears(member: socket.socket) -> dict[str, Any]:
-    return heard(member, PATIENCE_S, longest=1 << 20)
+    return next_message(member, PATIENCE_S, longest=1 << 20)
 
 
 def test_who_has_joined_is_not_cut_off() -> None:

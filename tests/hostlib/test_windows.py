@@ -16,7 +16,7 @@ from hypothesis import given
 import hostlib as ina
 from hostlib import windows
 from hostlib._native import NativeKernel
-from hostlib.core.congestion import BadLimits, Congestion, Limits, Round, asked
+from hostlib.core.congestion import BadLimits, Congestion, Limits, Round, call_control
 from tests.hostlib.socket_switch import SocketSwitch
 from tests.hostlib.test_communicator import on_every_rank
 from tests.hostlib.test_fallback_window import shared_network
@@ -198,7 +198,7 @@ def test_a_shared_object_without_the_function_is_refused(in_c: Callable[[str], s
 
 def answer(control: Congestion, outcome: Round | None = None) -> Limits:
     ask = (lambda: control.start(8)) if outcome is None else (lambda: control.on_round(outcome))
-    return asked(control, ask, most=8, may_bypass=False)
+    return call_control(control, ask, most=8, may_bypass=False)
 
 
 @pytest.mark.parametrize(

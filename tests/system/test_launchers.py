@@ -116,8 +116,8 @@ def test_a_first_rank_that_dies_before_the_job_is_admitted_ends_the_others_wait(
 
 def test_a_first_rank_that_dies_while_it_is_waited_for_is_named() -> None:
     waits = (
-        "import hostlib.launch.machines as machines; heard = machines.heard; "
-        "machines.heard = lambda *a, **k: (print('waits', flush=True), heard(*a, **k))[1]; "
+        "import hostlib.launch.machines as machines; next_message = machines.next_message; "
+        "machines.next_message = lambda *a, **k: (print('waits', flush=True), next_message(*a, **k))[1]; "
     )
     with socket.create_server(("127.0.0.1", 0)) as silent:  # a switch that never answers
         switch = {"INA_SWITCH": f"grpc://127.0.0.1:{silent.getsockname()[1]}"}

@@ -216,8 +216,8 @@ def cases(seed: int, corpus: Path | None) -> Callable[[int], str]:
         subject = subject_of(paths[number % len(paths)])
         if subject is None:
             return REFUSED
-        with _overheard() as heard:
-            Session(subject, random.Random(f"{seed}/{number}"), heard).run()
+        with _reported_exceptions() as reported:
+            Session(subject, random.Random(f"{seed}/{number}"), reported).run()
         return "served"
 
     return case
@@ -232,17 +232,17 @@ def _subject(path: Path) -> Subject | None:
 
 
 @contextmanager
-def _overheard() -> Iterator[queue.SimpleQueue[str]]:
+def _reported_exceptions() -> Iterator[queue.SimpleQueue[str]]:
     """Collect the exceptions that gRPC and ending threads report."""
-    heard: queue.SimpleQueue[str] = queue.SimpleQueue()
+    reported: queue.SimpleQueue[str] = queue.SimpleQueue()
     handler = logging.Handler(logging.ERROR)
-    handler.emit = lambda record: heard.put(logging.Formatter().format(record))  # type: ignore[method-assign]
+    handler.emit = lambda record: reported.put(logging.Formatter().format(record))  # type: ignore[method-assign]
     handler.addFilter(lambda record: not record.getMessage().startswith(UNDECODED))
     usual, log = threading.excepthook, logging.getLogger("grpc")
-    threading.excepthook = lambda args: heard.put(repr(args.exc_value))
+    threading.excepthook = lambda args: reported.put(repr(args.exc_value))
     log.addHandler(handler)
     try:
-        yield heard
+        yield reported
     finally:
         log.removeHandler(handler)
         threading.excepthook = usual
@@ -251,10 +251,10 @@ def _overheard() -> Iterator[queue.SimpleQueue[str]]:
 class Session:
     """One case."""
 
-    def __init__(self, subject: Subject, rng: random.Random, heard: queue.SimpleQueue[str]) -> None:
+    def __init__(self, subject: Subject, rng: random.Random, reported: queue.SimpleQueue[str]) -> None:
         self._subject = subject
         self._rng = rng
-        self._heard = heard
+        self._reported = reported
         self._drawing = Drawing(rng, subject.info, subject.source)
 
     def run(self) -> None:
@@ -274,8 +274,8 @@ class Session:
         data = self._bytes(name)
         error = _answer(channel, name, data)
         wrong = self._wrong(name, data, error)
-        while not self._heard.empty():
-            wrong = f"{wrong}\n{self._heard.get()}"
+        while not self._reported.empty():
+            wrong = f"{wrong}\n{self._reported.get()}"
         if wrong:
             raise Misbehaved(f"{wrong}\nafter {name} of {data.hex()}:\n{_shown(name, data)}")
 
@@ -290,12 +290,12 @@ class Session:
         """Return the error in an answer, or ""."""
         if error is None:
             return ""
-        said = f"{error.code().name}: {error.details()}"
+        text = f"{error.code().name}: {error.details()}"
         if error.code() is grpc.StatusCode.UNKNOWN:
             keys = [each.key for each in error.trailing_metadata() or ()]
-            return "" if "grpc-status-details-bin" in keys else said
+            return "" if "grpc-status-details-bin" in keys else text
         if error.code() in NOT_OURS and _shown(name, data):
-            return said  # what cannot be decoded, gRPC refuses itself
+            return text  # what cannot be decoded, gRPC refuses itself
         return ""
 
 
@@ -318,15 +318,15 @@ def _answer(channel: grpc.Channel, name: str, data: bytes) -> grpc.RpcError | No
 @contextmanager
 def _primary(channel: grpc.Channel) -> Iterator[None]:
     """Become the primary controller, with election id 1."""
-    said: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     update = p4.MasterArbitrationUpdate(election_id=p4.Uint128(low=1))
-    said.put(p4.StreamMessageRequest(arbitration=update).SerializeToString())
-    call = channel.stream_stream(SERVICE + "StreamChannel", bytes, bytes)(iter(said.get, None))
+    requests.put(p4.StreamMessageRequest(arbitration=update).SerializeToString())
+    call = channel.stream_stream(SERVICE + "StreamChannel", bytes, bytes)(iter(requests.get, None))
     next(iter(call))
     try:
         yield
     finally:
-        said.put(None)
+        requests.put(None)
         call.cancel()  # type: ignore[no-untyped-call]  # the stubs say nothing of it
 
 

@@ -61,13 +61,13 @@ class Client:
         bind = bfruntime.SetConfigRequest(action=bfruntime.BIND)
         bind.config.add(p4_name=program)
         self.configure(bind)
-        ask = unary(
+        get_config = unary(
             f"{path}GetForwardingPipelineConfig",
             bfruntime.GetConfigRequest.SerializeToString,
             bfruntime.GetConfigResponse.FromString,
         )
-        told = ask(bfruntime.GetConfigRequest(), timeout=PATIENCE_S)
-        described = [told.config[0].bfruntime_info, told.non_p4_config.bfruntime_info]
+        config = get_config(bfruntime.GetConfigRequest(), timeout=PATIENCE_S)
+        described = [config.config[0].bfruntime_info, config.non_p4_config.bfruntime_info]
         tables = [table for text in described for table in json.loads(text)["tables"]]
         self.tables = {table["name"]: Table(self, table) for table in tables}
 
@@ -163,7 +163,7 @@ class Table:
         entry = self.entry(key, {}, "")
         entry.is_default_entry = default
         found = self._client.read(bfruntime.Entity(table_entry=entry))
-        return [self._told(each.table_entry) for each in found]
+        return [self._decoded(each.table_entry) for each in found]
 
     def entry(self, key: Mapping[str, Match] | None, data: Mapping[str, Value], action: str) -> Any:
         """Return the message of an entry."""
@@ -180,7 +180,7 @@ class Table:
             _set_value(entry.data.fields.add(field_id=fields[name].id), fields[name], value)
         return entry
 
-    def _told(self, entry: Any) -> tuple[dict[str, Match], dict[str, Value], str]:
+    def _decoded(self, entry: Any) -> tuple[dict[str, Match], dict[str, Value], str]:
         keys = {field.id: name for name, field in self._key.items()}
         key = {keys[f.field_id]: _match_of(f) for f in entry.key.fields}
         names = {id_: (name, fields) for name, (id_, fields) in self.actions.items()}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.fill import asked, check, console, fill, option
+from benchmarks.fill import check, console, fill, option, parse_options
 from benchmarks.p4.switchml.links import VALUES, Outcome, Setting, allreduce
 from bmv2_topos.harness import Scenario, markdown
 from bmv2_topos.testbeds.virtual import VirtualSettings
@@ -36,7 +36,7 @@ class Row:
 
 def main() -> None:
     """Run the command."""
-    args = asked(
+    args = parse_options(
         __doc__,
         option("folder", type=Path, metavar="FOLDER"),
         option("--values", type=int, default=Setting().values, help="int32 values of each worker"),

@@ -106,8 +106,8 @@ def _lucid(config: SimulationConfig) -> PolicyRun:
             )
         return Scored(_service(job), sizes[configuration], usage_of(job.spec, config).memory_mb)
 
-    there = sum(node.gpus for node in config.cluster.servers[-PROFILER_NODES:])
-    profiling = Profiling(nodes=PROFILER_NODES, limit_s=PROFILE_S, max_gpus=min(PROFILED_GPUS, there))
+    gpus = sum(node.gpus for node in config.cluster.servers[-PROFILER_NODES:])
+    profiling = Profiling(nodes=PROFILER_NODES, limit_s=PROFILE_S, max_gpus=min(PROFILED_GPUS, gpus))
     return _setup(
         LucidReplica(scored, gpu_memory_mb=GPU_MEMORY_MB, profiling=profiling),
         LucidReplicaSpeed(measurements(config)[1], config_by_columns),

@@ -47,12 +47,12 @@ def main(clone: Path) -> None:
         for name in ("sharing", "large_scale_simulation", "ablation_study")
     )
     for name, models in (("measured", read(clone / "traces")), ("the replica's", MODELS)):
-        of = [*models.values()]
+        used = [*models.values()]
         print(f"models: {name}")
-        print(f"  turns, efficiency of 392 groups: at most {turns(of, sharing):.3g} off")
+        print(f"  turns, efficiency of 392 groups: at most {turns(used, sharing):.3g} off")
         for mix, number in NUMBERS.items():
-            print(f"  {mix}, time: {static(of, mix, large[2 * number + 1], fragments=False):.3g} off")
-        print(f"  all sizes, fewest fragments: {static(of, 'all sizes', parts[4], fragments=True):.3g} off")
+            print(f"  {mix}, time: {static(used, mix, large[2 * number + 1], fragments=False):.3g} off")
+        print(f"  all sizes, fewest fragments: {static(used, 'all sizes', parts[4], fragments=True):.3g} off")
 
 
 if __name__ == "__main__":

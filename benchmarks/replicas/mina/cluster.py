@@ -16,7 +16,7 @@ from benchmarks.replicas.mina.trees import Build, Running, Score, Sharing
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JobRequest:
     """A job in the queue: the number of its model, and its numbers of hosts and steps."""
 
     model: int
@@ -28,7 +28,7 @@ class Asked:
 class Ended:
     """A job that has ended: its time, and its times with all or no sums in switches."""
 
-    asked: Asked
+    request: JobRequest
     number: int
     took_s: float
     best_s: float
@@ -45,12 +45,14 @@ class Outcome:
         """Return the times of all jobs, weighted by hosts or not."""
         total = Score(0.0, 0.0, 0.0)
         for job in self.jobs:
-            weight = job.asked.hosts if weighted else 1
+            weight = job.request.hosts if weighted else 1
             total += Score(weight * job.took_s, weight * job.best_s, weight * job.worst_s)
         return total
 
 
-def queue(mix: str, models: int, *, jobs: int = 1000, seed: int = 42, most_hosts: int = 128) -> list[Asked]:
+def queue(
+    mix: str, models: int, *, jobs: int = 1000, seed: int = 42, most_hosts: int = 128
+) -> list[JobRequest]:
     """Return the jobs of a mix, as the public simulator draws them: all are there from the start.
 
     Args:
@@ -61,11 +63,11 @@ def queue(mix: str, models: int, *, jobs: int = 1000, seed: int = 42, most_hosts
         most_hosts: Jobs with more are drawn with this many.
     """
     draws, sizes, weights = Draws(seed), sizes_of(mix), MIXES[mix]
-    asked = []
+    requests = []
     for _ in range(jobs):
         model, size = draws.below(models), sizes[draws.weighted(weights)]
-        asked.append(Asked(model, min(size, most_hosts), 10 + 10 * draws.below(10)))
-    return asked
+        requests.append(JobRequest(model, min(size, most_hosts), 10 + 10 * draws.below(10)))
+    return requests
 
 
 @dataclass
@@ -131,14 +133,14 @@ class Cluster:
         self._fabric, self._kinds, self._choose, self._build = fabric, kinds, choose, build
         self._steps = Steps(kinds.profiles, fabric.switches, turns)
         self._free = [True] * fabric.hosts
-        self._running: dict[int, tuple[Running, Asked, Job]] = {}
+        self._running: dict[int, tuple[Running, JobRequest, Job]] = {}
         self._trees: dict[int, Tree | None] = {}
 
-    def run(self, asked: Sequence[Asked]) -> Outcome:
+    def run(self, requests: Sequence[JobRequest]) -> Outcome:
         """Run the queue until its last job has ended. Raises ValueError if a job is too large."""
-        if any(job.hosts > self._fabric.hosts for job in asked):
+        if any(job.hosts > self._fabric.hosts for job in requests):
             raise ValueError(f"a job has more than the {self._fabric.hosts} hosts of the fabric")
-        waiting = list(reversed(list(enumerate(asked))))
+        waiting = list(reversed(list(enumerate(requests))))
         ended: list[Ended] = []
         self._start(waiting)
         while self._running:
@@ -148,7 +150,7 @@ class Cluster:
             self._start(waiting)
         return Outcome(ended)
 
-    def _start(self, waiting: list[tuple[int, Asked]]) -> None:
+    def _start(self, waiting: list[tuple[int, JobRequest]]) -> None:
         while waiting:
             number, job = waiting[-1]
             hosts = self._choose(self._fabric, self._free, job.hosts)
@@ -185,15 +187,15 @@ class Cluster:
                 job.group = group if len(numbers) > 1 else -1
 
     def _end(self, number: int) -> Ended:
-        running, asked, job = self._running.pop(number)
+        running, request, job = self._running.pop(number)
         self._trees.pop(number)
         for host in running.hosts:
             self._free[host] = True
         best_s, worst_s = (
-            asked.steps * self._kinds.step_s(asked.model, asked.hosts, in_network=fast)
+            request.steps * self._kinds.step_s(request.model, request.hosts, in_network=fast)
             for fast in (True, False)
         )
-        return Ended(asked, number, job.finish_s - job.start_s, best_s, worst_s)
+        return Ended(request, number, job.finish_s - job.start_s, best_s, worst_s)
 
 
 def components(trees: dict[int, Tree | None]) -> list[list[int]]:

@@ -60,12 +60,12 @@ class Draws:
         total = sum(weights)
         return bisect_right(list(accumulate(weight / total for weight in weights[:-1])), self.fraction())
 
-    def sample(self, of: Sequence[T], count: int) -> list[T]:
+    def sample(self, items: Sequence[T], count: int) -> list[T]:
         """Return `count` of the items, or all if they are fewer, in their order."""
         chosen: list[T] = []
-        left = min(count, len(of))
-        for at, item in enumerate(of):
-            if left and self.below(len(of) - at) < left:
+        left = min(count, len(items))
+        for at, item in enumerate(items):
+            if left and self.below(len(items) - at) < left:
                 chosen.append(item)
                 left -= 1
         return chosen

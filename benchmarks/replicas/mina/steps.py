@@ -296,13 +296,13 @@ class Steps:
         """Return when the job's next event is due."""
         if job.running:
             return job.until_s
-        of = job.profile
-        wait_s = of.start_s[job.sum] if job.sum < len(of.start_s) else of.step_s
+        profile = job.profile
+        wait_s = profile.start_s[job.sum] if job.sum < len(profile.start_s) else profile.step_s
         return max(self.now_s, job.step_start_s + wait_s)
 
     def _happen(self, job: Job, beside: Sequence[Job]) -> bool:
         """Process the job's due event, and its group's; return whether the job has ended."""
-        of = job.profile
+        profile = job.profile
         if job.running:
             job.running = False
             job.sum += 1
@@ -310,7 +310,7 @@ class Steps:
                 self._hold(job, -1)
             if job.changing:
                 job.tree, job.changing = job.next_tree, False
-        elif job.sum >= len(of.start_s):
+        elif job.sum >= len(profile.start_s):
             job.sum, job.step_start_s = 0, self.now_s
             job.step += 1
             job.finish_s = self.now_s
@@ -318,7 +318,9 @@ class Steps:
         else:
             job.in_network = self._may_use_switches(job, beside)
             job.running = True
-            job.until_s = self.now_s + (of.in_network_s if job.in_network else of.by_hosts_s)[job.sum]
+            job.until_s = (
+                self.now_s + (profile.in_network_s if job.in_network else profile.by_hosts_s)[job.sum]
+            )
             if job.in_network:
                 self._hold(job, 1)
         return False
@@ -346,19 +348,19 @@ class Steps:
 
     def _next_sum(self, job: Job) -> tuple[float, float, int] | None:
         """Return the next sum of which a decision will be made: its start, its step's, and its number."""
-        of, number, step_start_s = job.profile, job.sum + job.running, job.step_start_s
+        profile, number, step_start_s = job.profile, job.sum + job.running, job.step_start_s
         now_s = job.until_s if job.running else self.now_s
-        if number >= len(of.start_s):
+        if number >= len(profile.start_s):
             if 0 <= job.steps <= job.step + 1:
                 return None
-            number, now_s = 0, max(now_s, step_start_s + of.step_s)
+            number, now_s = 0, max(now_s, step_start_s + profile.step_s)
             step_start_s = now_s
-        return max(now_s, step_start_s + of.start_s[number]), step_start_s, number
+        return max(now_s, step_start_s + profile.start_s[number]), step_start_s, number
 
     def _gain(self, job: Job, start_s: float, step_start_s: float, number: int) -> float:
         """Return the gain of this sum alone in the network: time saved, by hosts and time held."""
-        of = job.profile
-        fast_s, slow_s = start_s + of.in_network_s[number], start_s + of.by_hosts_s[number]
-        floor_s, rest_s = step_start_s + of.floor_s[number], of.rest_s[number]
+        profile = job.profile
+        fast_s, slow_s = start_s + profile.in_network_s[number], start_s + profile.by_hosts_s[number]
+        floor_s, rest_s = step_start_s + profile.floor_s[number], profile.rest_s[number]
         saved_s = max(floor_s, slow_s + rest_s) - max(floor_s, fast_s + rest_s)
         return saved_s * job.hosts / (fast_s - self.now_s)

@@ -125,8 +125,8 @@ class MinaTrees:
 
     def __call__(self, running: Sequence[Running]) -> Mapping[int, Tree | None]:
         """Return all trees, also of older jobs, whose trees may have changed."""
-        there = {job.number for job in running}
-        self._trees = [each for each in self._trees if each[0].number in there]
+        present = {job.number for job in running}
+        self._trees = [each for each in self._trees if each[0].number in present]
         known = {job.number for job, _ in self._trees}
         for job in running:
             if job.number not in known:

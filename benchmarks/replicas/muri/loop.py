@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from controller.core.core import ask
+from controller.core.core import decide
 from controller.policies.scheduling.errors import BadDecision
 from controller.policies.scheduling.policy import Decision, Group, JobState, Submission, View
 from controller.simulator.engine import (
@@ -114,9 +114,9 @@ class MuriRun(PolicyRun):
                 jobs[spec.name] = job
                 arrived.append(job)
                 position += 1
-            watch.asked(now_s, jobs.values(), moved=bool(arrived or finished))
+            watch.record(now_s, jobs.values(), moved=bool(arrived or finished))
             view = View(now_s, cluster, jobs, arrived, finished, groups)
-            decision = ask(self.policy, view, verify=verify)
+            decision = decide(self.policy, view, verify=verify)
             groups, running = decision.groups, self._carried_out(decision, jobs, running, now_s)
             ends = _foreseen(running, self.same_end)
             wake_s = math.inf if decision.wake_s is None else decision.wake_s

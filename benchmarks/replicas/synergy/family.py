@@ -38,8 +38,8 @@ def make(name: str, config: SimulationConfig) -> PolicyRun:
     """Return a fresh policy run, such as ``srtf+tune``."""
     order, _, mode = name.partition("+")
     servers = servers_of(config.cluster)
-    shape, *others = {*servers.shapes}
-    if others:
+    shape, *more = {*servers.shapes}
+    if more:
         raise BadSpec("servers differ; this needs equal ones")
     profiles = profiles_of(config)
     if config.matrix is None:

@@ -73,7 +73,7 @@ class P4RuntimePlane:
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         """Return the numbers of packets and of bytes that a counter cell has counted."""
-        with _told():
+        with _pipeline_errors():
             (found,) = self._client.read([self._codec.cell(name, index)])
         return _counted(found.counter_entry.data)
 
@@ -83,7 +83,7 @@ class P4RuntimePlane:
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
         """Return the number of packets, and of bytes, that hit an entry."""
-        with _told():
+        with _pipeline_errors():
             row = self._codec.encode(self._row(table, entry)).table_entry
             wanted = p4.Entity(direct_counter_entry=p4.DirectCounterEntry(table_entry=row))
             (found,) = self._client.read([wanted])
@@ -99,7 +99,7 @@ class P4RuntimePlane:
 
     def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
         """Return the rates of a meter cell; None if the cell has no rates."""
-        with _told():
+        with _pipeline_errors():
             (found,) = self._client.read([p4.Entity(meter_entry=self._meter(name, index))])
         config = found.meter_entry.config
         if not found.meter_entry.HasField("config"):
@@ -112,7 +112,7 @@ class P4RuntimePlane:
         cell.config.CopyFrom(
             p4.MeterConfig(cir=rates.cir, cburst=rates.cburst, pir=rates.pir, pburst=rates.pburst)
         )
-        with _told():
+        with _pipeline_errors():
             self._client.write("MODIFY", [p4.Entity(meter_entry=cell)])
 
     def _meter(self, name: str, index: int) -> Any:
@@ -140,11 +140,11 @@ class P4RuntimePlane:
             kind = "MODIFY" if known else "INSERT"
             self._sessions.add(session)
         if known or members is not None:
-            with _told():
+            with _pipeline_errors():
                 self._client.write(kind, [p4.Entity(packet_replication_engine_entry=replication)])
 
     def _write(self, kind: Kind, entry: TableEntry | MulticastGroup | CounterCell) -> None:
-        with _told():
+        with _pipeline_errors():
             self._client.write(kind, [self._codec.encode(entry)])
 
     def _row(self, table: str, entry: ir.ConstEntry) -> TableEntry:
@@ -162,7 +162,7 @@ class P4RuntimePlane:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _pipeline_errors() -> Iterator[None]:
     try:
         yield
     except ControllerError as error:

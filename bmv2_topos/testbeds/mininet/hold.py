@@ -63,7 +63,7 @@ def make(state: State) -> Mininet:
         )
     for link in topology.links:
         numbers = [
-            next((port for port, of in topology.ports.get(end, {}).items() if of is link), 0)
+            next((port for port, candidate in topology.ports.get(end, {}).items() if candidate is link), 0)
             for end in (link.a, link.b)
         ]
         names = [interface(end, number) for end, number in zip((link.a, link.b), numbers, strict=True)]

@@ -103,6 +103,6 @@ def _hold(state: State, command: Command) -> Mapping[str, Any]:
         try:
             held: Mapping[str, Any] = json.loads(lines.readline())
         except ValueError:
-            said = state.log(HOLDER).read_text().strip().splitlines() or ["no output"]
-            raise StepFailed(f"Mininet did not start: {said[-1]} (whole log: {state.log(HOLDER)})") from None
+            tail = state.log(HOLDER).read_text().strip().splitlines() or ["no output"]
+            raise StepFailed(f"Mininet did not start: {tail[-1]} (whole log: {state.log(HOLDER)})") from None
     return held

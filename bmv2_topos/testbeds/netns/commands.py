@@ -113,7 +113,7 @@ def _link_lines(testbed: str, topology: Topology) -> Iterator[str]:
     def end(node: str, link: Link) -> tuple[str, ...]:
         if node not in ends:
             return ("name", interface(node), "netns", namespace(testbed, node), "address", topology.mac(node))
-        port = next(port for port, of in ends[node].items() if of is link)
+        port = next(port for port, candidate in ends[node].items() if candidate is link)
         del ends[node][port]
         return ("name", interface(node, port), "netns", namespace(testbed, node))
 

@@ -128,12 +128,12 @@ def _identities(namespaces: Collection[str]) -> set[Identity]:
 def _end_all(networks: Collection[Identity]) -> None:
     for number, patience_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, END_S)):
         deadline = time.monotonic() + patience_s
-        told: set[int] = set()
+        signalled: set[int] = set()
         while running := set(processes(networks)):
-            for process in running - told:
+            for process in running - signalled:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, number)
-            told = running
+            signalled = running
             if time.monotonic() > deadline:
                 break
             time.sleep(_TICK_S)

@@ -23,7 +23,7 @@ class InterfaceWatch:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._of = {f"unix:{state.socket(switch)}": switch for switch in state.topology.ports}
+        self._switches = {f"unix:{state.socket(switch)}": switch for switch in state.topology.ports}
         self._sockets: dict[str, socket.socket] = {}
 
     def __enter__(self) -> Self:
@@ -38,11 +38,11 @@ class InterfaceWatch:
 
         Returns None if the switch's namespace is gone.
         """
-        switch = self._of[address]
+        switch = self._switches[address]
         try:
             if switch not in self._sockets:
-                there = namespace(self._state.name, switch)
-                self._sockets[switch] = inside(there, lambda: socket.socket(type=socket.SOCK_DGRAM))
+                network = namespace(self._state.name, switch)
+                self._sockets[switch] = inside(network, lambda: socket.socket(type=socket.SOCK_DGRAM))
             return SwitchReport(
                 {
                     port: PortEnds(up=_is_up(self._sockets[switch], interface(switch, port)))
@@ -53,7 +53,7 @@ class InterfaceWatch:
             return None
 
 
-def _is_up(there: socket.socket, name: str) -> bool:
-    asked = struct.pack("16sH14x", name.encode(), 0)
-    flags: int = struct.unpack_from("H", fcntl.ioctl(there, _GET_FLAGS, asked), 16)[0]
+def _is_up(sock: socket.socket, name: str) -> bool:
+    request = struct.pack("16sH14x", name.encode(), 0)
+    flags: int = struct.unpack_from("H", fcntl.ioctl(sock, _GET_FLAGS, request), 16)[0]
     return flags & _UP == _UP

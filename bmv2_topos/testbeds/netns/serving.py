@@ -15,9 +15,9 @@ _TICK_S = 0.01
 
 def start_switch(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     """Start a switch that outlives this process; its output goes into the log."""
-    with log.open("w") as said:
+    with log.open("w") as output:
         return subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
+            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
 
 
@@ -34,8 +34,8 @@ def await_service(name: str, process: subprocess.Popen[bytes], address: Path, lo
     """
     while not _listens(address):
         if process.poll() is not None:
-            said = log.read_text().strip() or "no output"
-            raise StepFailed(f"switch {name} did not start: {said}")
+            output = log.read_text().strip() or "no output"
+            raise StepFailed(f"switch {name} did not start: {output}")
         time.sleep(_TICK_S)
 
 

@@ -84,8 +84,8 @@ def load(name: str) -> State:
 def missing(name: str) -> NoTestbed:
     """Return the error for an unknown name of a testbed; its message lists the testbeds that are up."""
     up = known()
-    others = f"up are {', '.join(up)}" if up else "none is up"
-    return NoTestbed(f"no testbed {name!r}; {others} (ina topo up)")
+    names = f"up are {', '.join(up)}" if up else "none is up"
+    return NoTestbed(f"no testbed {name!r}; {names} (ina topo up)")
 
 
 def the_only_one() -> str:

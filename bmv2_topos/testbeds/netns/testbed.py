@@ -108,12 +108,12 @@ def start(
 def down(name: str) -> bool:
     """Take down a testbed, even an incomplete one; return False if there is none. Raises NetnsError."""
     check_name(name)
-    there = bool(namespaces.existing(prefix(name))) or store.folder(name).exists()
-    if there:
+    exists = bool(namespaces.existing(prefix(name))) or store.folder(name).exists()
+    if exists:
         namespaces.check_here()
         with store.locked(name):
             _clear(name)
-    return there
+    return exists
 
 
 @contextlib.contextmanager
@@ -187,14 +187,14 @@ def run_step(command: Command) -> None:
     try:
         with delay_interrupts(_ENDS, blocked=False):
             process = subprocess.Popen(command.argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-        _, said = process.communicate("\n".join(command.lines))
+        _, errors = process.communicate("\n".join(command.lines))
     except BaseException:
         if process is not None:
             with process:  # otherwise it could recreate parts that are being removed
                 process.kill()
         raise
     if process.returncode:
-        raise StepFailed(f"{command.text.splitlines()[0]}: {said.strip() or process.returncode}")
+        raise StepFailed(f"{command.text.splitlines()[0]}: {errors.strip() or process.returncode}")
 
 
 def _install(state: State, on_step: Callable[[str], None]) -> None:
@@ -259,11 +259,11 @@ def _switch_commands(state: State) -> dict[str, Command]:
 
 def _start_switches(state: State) -> dict[str, int]:
     """Start all switches, as processes that outlive this one. Return the process ids by switch."""
-    (first, command), *others = _switch_commands(state).items()
+    (first, command), *later = _switch_commands(state).items()
     started = {first: start_switch(command.argv, state.log(first))}
     # the first switch compiles the program, for all
     await_service(first, started[first], state.socket(first), state.log(first))
-    started |= {switch: start_switch(command.argv, state.log(switch)) for switch, command in others}
+    started |= {switch: start_switch(command.argv, state.log(switch)) for switch, command in later}
     for switch, process in started.items():
         await_service(switch, process, state.socket(switch), state.log(switch))
     return {switch: process.pid for switch, process in started.items()}

@@ -115,22 +115,22 @@ class VirtualFleet(Fleet):
         the switch is over (`settle`). Raises BadJob if a region exceeds the memory; ProgramMismatch if the
         program does not support moves.
         """
-        there = self.jobs[job].at(regions)
-        places = [name for name, held in there.switches.items() if name in regions and not held.transit]
-        self.jobs[job] = there
+        moved = self.jobs[job].at(regions)
+        places = [name for name, held in moved.switches.items() if name in regions and not held.transit]
+        self.jobs[job] = moved
         for name in places:
             self.controllers[name].info().require(Feature.MOVES)
         self.settle([(name, job) for name in places])
         return bool(places)
 
-    def settle(self, asked: Iterable[tuple[str, int]] = ()) -> None:
-        """Finish moves that are over; begin the moves in `asked`, and moves that waited for an earlier move.
+    def settle(self, moves: Iterable[tuple[str, int]] = ()) -> None:
+        """Finish moves that are over; begin the moves in `moves`, and moves that waited for an earlier move.
 
-        Each item of `asked` is a switch and a job. A job waits only for its own earlier move at the switch.
+        Each item of `moves` is a switch and a job. A job waits only for its own earlier move at the switch.
         While jobs move, two jobs may share slots.
         """
         over = [at for at, moving in self._moving.items() if self.controllers[at[0]].has_moved(moving)]
-        for name, job in dict.fromkeys((*over, *asked)):
+        for name, job in dict.fromkeys((*over, *moves)):
             wanted = {name: [self.jobs[job].switches[name]]}
             with self._turns([name]) as observed:
                 self._apply_actions(reconcile(wanted, observed, may_remove=lambda job: False).actions)

@@ -142,9 +142,9 @@ class Reallocator:
         present = {job.entry.name: job for job in jobs if job.admitted is not None}
         for name, regions in self._policy(now * 1e-9, present).items():
             if name not in present:
-                there = ", ".join(map(repr, present)) or "none"
+                names = ", ".join(map(repr, present)) or "none"
                 raise TestbedError(
-                    f"the policy gives slots to {name!r}; want one of the jobs on the switches: {there}"
+                    f"the policy gives slots to {name!r}; want one of the jobs on the switches: {names}"
                 )
             self._change(present[name], regions)
 

@@ -112,8 +112,8 @@ class RunningJob:
     @property
     def regions(self) -> dict[str, Region]:
         """Slots that the job uses or is moving to, by switch; switches that only forward are left out."""
-        there = self.admitted.switches if self.admitted else {}
-        return {switch: on.region for switch, on in there.items() if not on.transit}
+        admissions = self.admitted.switches if self.admitted else {}
+        return {switch: on.region for switch, on in admissions.items() if not on.transit}
 
     @property
     def gradients(self) -> ExactGradients:

@@ -38,8 +38,8 @@ def drawn_tree(topology: Topology, root: str, draw: random.Random) -> Tree:
     parents = {}
     for switch in topology.switch:
         if switch != root and switch in distance:
-            others = [link.other(switch) for link in topology.ports[switch].values()]
-            nearer = [other for other in others if distance.get(other) == distance[switch] - 1]
+            neighbours = [link.other(switch) for link in topology.ports[switch].values()]
+            nearer = [each for each in neighbours if distance.get(each) == distance[switch] - 1]
             parents[switch] = draw.choice(nearer)
     return Tree(root, parents, frozenset())
 

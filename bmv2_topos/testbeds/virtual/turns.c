@@ -51,7 +51,7 @@ struct table {
     struct cabling *cabling;
     struct seat *seats;
     uint32_t *first, *at;       /* the seats of end e are `at[first[e]]` to `at[first[e + 1] - 1]` */
-    uint32_t *told;             /* room for the numbers of all ends */
+    uint32_t *waiting;          /* room for the numbers of all ends */
     uint8_t *out;               /* room for `batch` packets */
     uint32_t *lengths;          /* `batch` lengths of packets, all equal */
     uint32_t count, batch;
@@ -62,9 +62,9 @@ enum { OVER = 0, WHOLE = 1, REST = 2 };
 
 static void call(const struct table *table)
 {
-    uint32_t ends = table->calls->waiting(table->cabling, table->told);
+    uint32_t ends = table->calls->waiting(table->cabling, table->waiting);
     for (uint32_t i = 0; i < ends; i++)
-        for (uint32_t at = table->first[table->told[i]]; at < table->first[table->told[i] + 1]; at++)
+        for (uint32_t at = table->first[table->waiting[i]]; at < table->first[table->waiting[i] + 1]; at++)
             table->seats[table->at[at]].called = 1;
 }
 

@@ -73,7 +73,7 @@ class _SeatTable(ctypes.Structure):
         ("seats", ctypes.c_void_p),
         ("first", ctypes.c_void_p),
         ("at", ctypes.c_void_p),
-        ("told", ctypes.c_void_p),
+        ("waiting", ctypes.c_void_p),
         ("out", ctypes.c_void_p),
         ("lengths", ctypes.c_void_p),
         ("count", ctypes.c_uint32),
@@ -177,9 +177,9 @@ class HostTurns:
         """
         seated = [self._seated[number] for number in numbers]
         workers = sum(isinstance(each, TrainingWorker) for each in seated)
-        others = workers < sum(not isinstance(each, RunningFlow) for each in seated)
-        known = self._fabric.loses(host) or self._interfaces.holds(host)
-        return workers <= 1 and not others and not known
+        has_servers = workers < sum(not isinstance(each, RunningFlow) for each in seated)
+        has_losses = self._fabric.loses(host) or self._interfaces.holds(host)
+        return workers <= 1 and not has_servers and not has_losses
 
     def _make_quick(self, host: str, numbers: Sequence[int]) -> None:
         alone = self._interfaces.alone(host)
@@ -241,12 +241,12 @@ class _Quick:
 
     def seat(self, seats: NDArray[Any], by_end: _ByEnd, packet_bytes: int) -> None:
         """Replace the table's seats; `packet_bytes` is the size of the largest packet of any worker."""
-        told = np.zeros(len(by_end.first), np.uint32)
+        waiting = np.zeros(len(by_end.first), np.uint32)
         out, lengths = np.zeros(BATCH_PACKETS * packet_bytes, np.uint8), np.zeros(BATCH_PACKETS, np.uint32)
         # kept alive as long as C uses them
-        self._arrays = [seats, by_end.first, by_end.order, told, out, lengths]
+        self._arrays = [seats, by_end.first, by_end.order, waiting, out, lengths]
         table = self._table
-        table.seats, table.first, table.at, table.told, table.out, table.lengths = (
+        table.seats, table.first, table.at, table.waiting, table.out, table.lengths = (
             array.ctypes.data for array in self._arrays
         )
         table.count = len(seats)

@@ -305,10 +305,10 @@ class _MeanField:
         mine, met = self.parts, part * self.parts
         with np.errstate(divide="ignore", invalid="ignore"):
             log = np.where(met < 1.0, np.log1p(-met), -50.0)
-            others = np.exp(np.bincount(self.pool, log, self.pools)[self.pool] - log)
+            free = np.exp(np.bincount(self.pool, log, self.pools)[self.pool] - log)
         beside = np.bincount(self.pool, met, self.pools)[self.pool] - met
         collide = (beside > 1e-9) & ((beside + mine) * APART > 1.0)
-        return np.where(collide, 1.0 - (1.0 - mine) * others, 1.0)
+        return np.where(collide, 1.0 - (1.0 - mine) * free, 1.0)
 
 
 def _levels(parent: Ints) -> list[Ints]:

@@ -154,8 +154,8 @@ def _by_columns(path: Path, line: int, columns: Sequence[str], first: str) -> st
 
     def missing(name: str) -> list[str]:
         old = neutral.OLD if name == "csv" else {}
-        there = {old.get(column, column) for column in columns}
-        return [column for column in HEADERS[name] if not present(column, there)]
+        current = {old.get(column, column) for column in columns}
+        return [column for column in HEADERS[name] if not present(column, current)]
 
     # a Muri trace that lacks one of Muri's columns is no Tiresias trace, though it has all of its columns
     nearest = max(HEADERS, key=lambda name: (len(HEADERS[name]) - len(missing(name)), -len(missing(name))))

@@ -188,7 +188,7 @@ def read_log(
     at = rows[0].cells
     used = [log.user, log.vc, log.gpus, log.name, log.submit, log.took, log.begin, log.end]
     user, vc, gpus, name, *others = (present(column, at) for column in used)
-    meant = {"", user, vc, gpus, name, *others}
+    used_columns = {"", user, vc, gpus, name, *others}
 
     def job(row: TraceRow) -> Submission:
         each = by_row[row.line]
@@ -202,7 +202,7 @@ def read_log(
             batch=row.whole("batchsize") if row.has("batchsize") else 0,
             user=row.cells.get(user, ""),
             vc=row.cells.get(vc, ""),
-            extra={column: text for column, text in row.cells.items() if column not in meant},
+            extra={column: text for column, text in row.cells.items() if column not in used_columns},
         )
 
     named = JobColumns(gpus=gpus, submit=log.submit, id=name, model="model")

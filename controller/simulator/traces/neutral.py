@@ -34,8 +34,8 @@ def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = No
     bare = {_bare(column): column for column in OPTIONAL if column not in rows[0].cells}
     for column in rows[0].cells:
         if column not in KNOWN and (near := get_close_matches(_bare(column), bare, n=1, cutoff=0.9)):
-            meant = f"unknown; did you mean {bare[near[0]]!r}? If not, give the column another name"
-            raise BadTrace(str(path), 1, column, meant)
+            problem = f"unknown; did you mean {bare[near[0]]!r}? If not, give the column another name"
+            raise BadTrace(str(path), 1, column, problem)
     stages = [column for column in STAGES if column in rows[0].cells]
     if stages and len(stages) != len(STAGES):
         missing = next(column for column in STAGES if column not in stages)
