@@ -304,8 +304,7 @@ def _switches(cluster: ClusterSpec, found: Examination) -> SwitchInfo | None:
         what = f"run different programs: {', '.join(each.title for each in different)}"
         found.findings.append(Finding("switches", what, "load the same program on all switches"))
         return None
-    root = offers.get(cluster.topology.root)
-    return root if len(offers) == len(cluster.topology.switch) else None
+    return offers.get(cluster.topology.root) if len(offers) == len(cluster.topology.switch) else None
 
 
 def _alike(one: SwitchInfo, other: SwitchInfo) -> bool:

@@ -54,6 +54,5 @@ def drive(
     driver = Workers(command, [ray_train.variables(given, nodes)], _Nobody(), on_output, inherited)
     on_placed(f"Ray Train on {', '.join(servers)}")
     failure = driver.wait(on_tick=lambda: driver.kill() if stopping.is_set() else None)
-    if stopping.is_set():
-        return None
-    return "" if failure is None else f"the driver {failure.reason}"
+    error = "" if failure is None else f"the driver {failure.reason}"
+    return None if stopping.is_set() else error

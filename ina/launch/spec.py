@@ -6,6 +6,7 @@ Metrics are dictionaries of numbers, whose keys end with the SI unit (``time_s``
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -270,13 +271,11 @@ def total(jobs: Iterable[Metrics]) -> dict[str, float]:
 
 def by_switch(jobs: Iterable[JobResult]) -> dict[str, Metrics]:
     """Return, by switch, the metrics that count packets by outcome, summed over all jobs."""
-    counts: dict[str, dict[str, float]] = {}
+    counts: dict[str, Counter[str]] = {}
     for job in jobs:
         for switch, outcomes in job.switches.items():
-            of = counts.setdefault(switch, {})
-            for name, number in outcomes.items():
-                key = f"{name}_packets"
-                of[key] = of.get(key, 0) + number
+            packets = {f"{name}_packets": number for name, number in outcomes.items()}
+            counts.setdefault(switch, Counter()).update(packets)
     return dict(sorted(counts.items()))
 
 

@@ -428,8 +428,7 @@ class _Policies(Policies):
 
     def core(self, cluster: Topology) -> Core:
         """Return a new core that decides about a cluster with `AtOnce`."""
-        setup = Setup(AtOnce(), ExclusiveSpeed())
-        return Core(self.servers(cluster), setup, rules=self._rules, log=Log())
+        return Core(self.servers(cluster), Setup(AtOnce(), ExclusiveSpeed()), rules=self._rules, log=Log())
 
 
 def _here(fabric: SwitchFabric, specs: Sequence[LaunchSpec], how: WorkerOptions) -> LiveJobs:

@@ -129,8 +129,7 @@ def _deployment(
         fallback=fabric.server_host if shared else None,
     )
     regions = {} if region is None else dict.fromkeys(tree.switches, region)
-    found = deployment_of(topology, placed, tree, regions=regions)
-    return replace(found, **_memory(fabric, spec))
+    return replace(deployment_of(topology, placed, tree, regions=regions), **_memory(fabric, spec))
 
 
 def _at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None) -> Deployment:

@@ -223,8 +223,7 @@ def _measured(
                 raise Failure(turns.failure) from None
     if turns.failure is not None:
         raise Failure(turns.failure)
-    resent = sum(report.get("packets_resent", 0.0) for report in result.reports.values())
-    return turns.found, resent
+    return turns.found, sum(report.get("packets_resent", 0.0) for report in result.reports.values())
 
 
 def _numbers(found: Mapping[str, ContenderTimes], payload: int) -> dict[str, float]:

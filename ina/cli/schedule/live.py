@@ -136,8 +136,7 @@ def live(asked: LiveSettings) -> Reply:
     if asked.jobs_csv is not None:
         with whole(asked.jobs_csv) as draft:
             write_jobs(draft, [({"policy": name}, [row_of(EndedJob.of(job)) for job in completed(core)])])
-    unused_keys = job_files.unused_keys(command, asked.jobs, asked.cluster)
-    return _reply(name, core, len(submissions), unused_keys)
+    return _reply(name, core, len(submissions), job_files.unused_keys(command, asked.jobs, asked.cluster))
 
 
 def _decided(

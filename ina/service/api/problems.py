@@ -79,8 +79,7 @@ class Problem(Exception):
             found["pointer"] = self.pointer
         if self.parameter is not None:
             found["parameter"] = self.parameter
-        text = json.dumps(found)
-        return Response(text, self.status, headers=self.headers, media_type=TYPE)
+        return Response(json.dumps(found), self.status, headers=self.headers, media_type=TYPE)
 
     def written(self) -> bytes:
         """Return the response as bytes of HTTP/1.1; its headers announce that the connection is closed."""
