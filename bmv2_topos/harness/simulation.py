@@ -95,7 +95,7 @@ class Simulation:
             if policies := self._policies():
                 policy_options = ", ".join(f"--{kind} {name}" for kind, name in policies.items())
                 raise BadSpec(
-                    f"{policy_options} needs a network: give --cluster FILE, or --cluster with a topology's name"
+                    f"{policy_options} needs a network: give --cluster FILE or --cluster NAME of a topology"
                 )
             network, placements = build(
                 jobs, self._shape(), servers=settings.shares, link=self._link(), trunk=self._trunk()
