@@ -318,7 +318,11 @@ def _actions_by_name(schema: Schema) -> dict[str, str]:
     Actions that no table may run are left out, as compilers differ in whether they list them.
     """
     used = {action for table in schema.tables.values() for action in table.actions}
-    return {a.name: _widths(a.params) for a in schema.actions.values() if a.id in used}
+    return {
+        a.name: "(" + ", ".join(f"bit<{p.width}> {p.name}" for p in a.params) + ")"
+        for a in schema.actions.values()
+        if a.id in used
+    }
 
 
 def _cells(objects: Mapping[int, ArrayInfo]) -> dict[str, str]:
@@ -327,7 +331,3 @@ def _cells(objects: Mapping[int, ArrayInfo]) -> dict[str, str]:
 
 def _names(objects: Mapping[int, Object]) -> dict[str, str]:
     return {item.name: "" for item in objects.values()}
-
-
-def _widths(params: Iterable[ParamInfo]) -> str:
-    return "(" + ", ".join(f"bit<{p.width}> {p.name}" for p in params) + ")"

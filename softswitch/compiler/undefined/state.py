@@ -97,7 +97,7 @@ def calculated(expr: ir.Binary, left: Bounds, right: Bounds) -> Bounds:
         case "&":
             return Bounds(0, min(left.high, right.high), trusted)
         case "|" | "^":
-            return fitted(expr.type, 0, _all_ones(max(left.high, right.high)), trusted=trusted)
+            return fitted(expr.type, 0, (1 << max(left.high, right.high).bit_length()) - 1, trusted=trusted)
         case "%":
             return Bounds(0, min(left.high, right.high - 1), trusted) if right.low > 0 else full
         case "/":
@@ -110,10 +110,6 @@ def calculated(expr: ir.Binary, left: Bounds, right: Bounds) -> Bounds:
             return Bounds((left.low << width) + right.low, (left.high << width) + right.high, trusted)
         case _:
             return full
-
-
-def _all_ones(value: int) -> int:
-    return (1 << value.bit_length()) - 1
 
 
 def compared(op: str, left: Bounds, right: Bounds) -> Bounds:
