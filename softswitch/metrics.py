@@ -45,11 +45,10 @@ def metric_family(
         kind: ``counter`` or ``gauge``.
     """
     head = [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
-    return head + [f"{name}{labels} {_number(value)}" for labels, value in values.items()]
-
-
-def _number(value: float) -> str:
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
+    return head + [
+        f"{name}{labels} " + (f"{value:.15g}" if isinstance(value, float) else str(value))
+        for labels, value in values.items()
+    ]
 
 
 def metric_labels(**values: object) -> str:

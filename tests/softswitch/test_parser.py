@@ -115,10 +115,13 @@ def texts(source: str) -> list[str]:
 
 
 def test_longest_operator_wins_except_for_closing_brackets():
-    assert texts("a&&&b&&c&d") == ["a", "&&&", "b", "&&", "c", "&", "d"]
-    assert texts("|+| |-| |+|= ++ +: +") == ["|+|", "|-|", "|+|=", "++", "+:", "+"]
-    assert texts("a..b ...") == ["a", "..", "b", "..."]
-    assert texts("{#} <<= >>= << >>") == ["{#}", "<<=", ">>=", "<<", ">", ">"]
+    for source, expected in {
+        "a&&&b&&c&d": "a &&& b && c & d",
+        "|+| |-| |+|= ++ +: +": "|+| |-| |+|= ++ +: +",
+        "a..b ...": "a .. b ...",
+        "{#} <<= >>= << >>": "{#} <<= >>= << > >",
+    }.items():
+        assert texts(source) == expected.split()
 
 
 def test_words_that_are_keywords_only_in_their_place_are_names():
