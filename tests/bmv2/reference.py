@@ -88,7 +88,7 @@ class Reference:
 
     def _command(self, program: Path) -> list[str]:
         """Return how the command begins, before the ports."""
-        self._thrift_port = _free_port()
+        self._thrift_port = free_port()
         notify = ["--notifications-addr", f"ipc://{self._directory}/n.ipc"]
         return [
             "simple_switch",
@@ -199,7 +199,8 @@ class CommandLine:
         return text.removesuffix(PROMPT).decode().strip()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a TCP port that was free just now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -36,6 +35,7 @@ from controller.switches import forwarding
 from controller.switches.fleet import Fleet
 from controller.switches.layout import Branch, Deployment
 from controller.switches.programs import P4C, bmv2_bundle
+from tests.bmv2.reference import free_port
 from tests.controller import single
 from tests.programs import COUNTING, EVICTION, copied
 from tests.system.command import children, here
@@ -44,12 +44,6 @@ pytestmark = [
     pytest.mark.bmv2,
     pytest.mark.skipif(bool(missing()), reason=f"needs {missing()}"),
 ]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

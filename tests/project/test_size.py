@@ -26,13 +26,8 @@ MANY = 8
 """Parameters of a function from which on it is counted."""
 
 
-def statements(nodes: Iterable[ast.AST]) -> int:
-    """Count what no formatter changes: statements without docstrings."""
-    return sum(isinstance(node, ast.stmt) and not docstring(node) for node in nodes)
-
-
 def endings(path: Path) -> int:
-    """Count the same in other languages: what ends by ``;`` and ``{``."""
+    """Count what takes the place of Python's statements, without docstrings: what ends by ``;`` and ``{``."""
     text = path.read_text(errors="replace")
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
     if path.suffix == ".html":
@@ -69,7 +64,11 @@ def figures() -> dict[str, int]:
         if path.suffix not in CODE or name.parts[0] not in (*PRODUCT, "tests", "benchmarks"):
             continue
         nodes = [*ast.walk(ast.parse(path.read_text()))] if path.suffix == ".py" else []
-        size = statements(nodes) if nodes else endings(path)
+        size = (
+            sum(isinstance(node, ast.stmt) and not docstring(node) for node in nodes)
+            if nodes
+            else endings(path)
+        )
         found[f"statements of {name.parts[0]}"] += size
         if not nodes or name.parts[0] not in PRODUCT:
             continue

@@ -1,4 +1,4 @@
-"""Processes that tests start behave as others do, though they keep code of data classes."""
+"""Processes that tests start behave as others do, though they begin in less time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.extras import needs
 from tests.started import FOLDER
 
 MADE = """
@@ -38,3 +39,26 @@ def test_a_class_is_the_same_with_code_that_was_kept_and_another_class_is_not(tm
             file.unlink()
     assert first == again == "Made(first=1, second='x') True True True ('first', 'second')\n"
     assert other == first.replace("second", "another")
+
+
+TRAINS = """
+import sys, torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+losses = []
+for compiles in (False, True, False):
+    way = torch.compile(model, backend="eager") if compiles else model
+    optimizer.zero_grad()
+    losses.append(way(torch.ones(2, 4)).square().mean())
+    losses[-1].backward()
+    optimizer.step()
+    print(type(sys.modules["torch._dynamo"]).__name__)
+print(len({loss.item() for loss in losses}))
+"""
+
+
+@needs("torch")
+def test_the_compiler_of_torch_is_loaded_when_something_compiles() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER)}
+    output = subprocess.check_output([sys.executable, "-c", TRAINS], env=environment, text=True)
+    assert output == "Compiler\nmodule\nmodule\n1\n"

@@ -18,7 +18,6 @@ from softswitch.engine.c_compiler import LEVELS
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("bmv2_topos", "controller", "hostlib", "ina", "p4src", "softswitch")
 BUILT = ("*.so", "__pycache__")
-SUM = "import hostlib; hostlib.init(); print(hostlib.allreduce([1.0, 2.0]).tolist()); hostlib.shutdown()"
 
 
 def test_a_wheel_has_every_file_of_the_product_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +78,10 @@ def test_demo_experiment_and_cluster_run_from_an_installed_wheel(tmp_path: Path)
     assert all(Path(line).is_relative_to(site) for line in run("-c", f"names = {modules}; {find}").split())
     # without site, .pth files name no checkout
     assert run("-S", "-c", "from importlib.util import find_spec; print(find_spec('benchmarks'))") == "None\n"
-    ranks = ("--lanes", "32", "-np", "2", "--", sys.executable, "-Pc", SUM)
+    ranks = (
+        *("--lanes", "32", "-np", "2", "--", sys.executable, "-Pc"),
+        "import hostlib; hostlib.init(); print(hostlib.allreduce([1.0, 2.0]).tolist()); hostlib.shutdown()",
+    )
     assert "[0] [2.0, 4.0]" in run("-m", "ina", "run", *ranks)
 
     no_compiler = {"CC": "no-such-compiler", "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -94,8 +96,7 @@ def test_demo_experiment_and_cluster_run_from_an_installed_wheel(tmp_path: Path)
     assert sum(objects) < 2e6
 
     before = files_of(site)
-    measured = (ROOT / "examples" / "losses.py").read_text()
-    (tmp_path / "own.py").write_text(measured.replace("[0.0, 0.001, 0.01]", "[0.0, 0.01]"))
+    shutil.copy(ROOT / "examples" / "losses.py", tmp_path / "own.py")
     assert "| loss | window |" in run("-m", "ina", "experiment", "own.py", "--quick", "--processes", "2")
     assert (tmp_path / "own" / "own.md").exists()
     shutil.copytree(ROOT / "examples" / "cluster", tmp_path / "cluster")

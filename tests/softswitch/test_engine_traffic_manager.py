@@ -298,8 +298,8 @@ def test_a_closed_switch_refuses_and_may_be_closed_again(engine: str) -> None:
 def test_random_frames_leave_as_they_always_did() -> None:
     """Random frames, impairments and clocks: same frames out, at the same times, same counters."""
     transcripts = [_transcript(seed, "compiled") for seed in range(20)]
-    for seed in (1, 3, 4, 5, 18):  # no clone bombs: the interpreter takes minutes for them
-        assert transcripts[seed] == _transcript(seed, "interpreter")
+    # no clone bombs: the interpreter takes minutes for them
+    assert all(transcripts[seed] == _transcript(seed, "interpreter") for seed in (1, 3, 4, 5, 18))
     assert digest(transcripts) == "e8761b81cebc571d", "was compared with an engine in Python"
 
 

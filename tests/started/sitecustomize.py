@@ -8,16 +8,20 @@ The methods that `dataclasses` writes as text are compiled once, not in each pro
 data class costs, and there are a hundred of ours in each command and two hundred in torch.
 
 NumPy's functions get no texts of help, which nobody reads there: a twentieth of its import.
+
+torch's compiler is loaded when something of it is asked for that training without it does not ask for: that
+takes as long as all else of torch.
 """
 
 import _frozen_importlib_external as importing
 import atexit
 import gc
+import importlib
 import marshal
 import os
 import sys
 from contextlib import suppress
-from types import CodeType, ModuleType
+from types import CodeType, ModuleType, SimpleNamespace
 
 NEW = 20
 """Modules loaded since things were kept last, from which on a full collection keeps what there is instead."""
@@ -109,6 +113,40 @@ class Finder:
         return spec
 
 
-sys.meta_path.insert(0, Finder)
+COMPILER = "torch._dynamo"
+
+
+class Compiler(ModuleType):
+    """What DDP, optimizers and groups ask of torch's compiler; all else they get of the real one."""
+
+    __path__ = ()
+    disable = staticmethod(lambda function, *_, **__: function)
+    graph_break = staticmethod(lambda: None)
+    utils = SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer")
+    trace_rules = SimpleNamespace(clear_lru_cache=lambda: None)
+
+    def real(self) -> ModuleType:
+        """Return torch's compiler itself, loaded by now."""
+        if sys.modules[COMPILER] is self:
+            sys.meta_path.remove(self)
+            del sys.modules[COMPILER], sys.modules["torch"]._dynamo
+        return importlib.import_module(COMPILER)
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__") or COMPILER not in sys.modules:  # asked of any module, of any finder
+            raise AttributeError(name)
+        return getattr(self.real(), name)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
+        """Return what loads the compiler, for now this one, or a part of it; None for all others."""
+        if not f"{name}.".startswith(f"{COMPILER}."):
+            return None
+        spec = importing.PathFinder.find_spec(name, path or self.real().__path__)
+        if known := self if path else sys.modules.get(name):  # loaded with the real one
+            spec.loader = SimpleNamespace(create_module=lambda _: known, exec_module=lambda _: None)
+        return spec
+
+
+sys.meta_path[:0] = Finder, Compiler(COMPILER)
 for _name in ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars"):
     sys.modules[_name] = ModuleType(_name)

@@ -178,11 +178,6 @@ class Cluster:
             if text.encode() in b" ".join(arguments(process)) and process != self.holders[machine]
         ]
 
-    def signal_ranks(self, machine: str, text: str, number: int) -> None:
-        """Send a signal to the processes of a machine that have this text as an argument."""
-        others = [process for process in self.processes(machine) if text.encode() not in arguments(process)]
-        self.signal_machine(machine, number, but=others)
-
     def end_all(self) -> None:
         """End what was started and still runs, but for the switches."""
         for machine in self.holders:

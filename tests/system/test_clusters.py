@@ -18,9 +18,8 @@ from bmv2_topos.testbeds import netns
 from controller.vocabulary.catalog import named
 from controller.vocabulary.files import topology_document
 from tests import effort
-from tests.extras import needs
 from tests.system.clusters import NETNS, Cluster, arguments, cluster
-from tests.system.command import PATIENCE_S, TORCHRUN, WORKERS, ended, succeed, until
+from tests.system.command import PATIENCE_S, ended, succeed, until
 from tests.system.controllers import Controller
 from tests.system.test_machines import openmpi, slurm
 
@@ -139,34 +138,6 @@ def test_ranks_of_other_launchers_find_their_machine_by_name(here: Cluster, laun
         ranks.append(here.start(f"h{node + 1}", [sys.executable, "-c", SUM], variables))
     said = sorted(json.loads(output)[:3] for output in succeed(ranks))
     assert said == [[rank, True, True] for rank in range(8)]
-
-
-@needs("torch")
-@pytest.mark.parametrize("way", ["torchrun", "ina run"])
-def test_ranks_of_each_way_have_the_losses_of_one_process(here: Cluster, way: str, tmp_path: Path) -> None:
-    """Two ranks on a machine in each rack: more machines show no more of torch, which takes long to import.
-
-    The process has the batches of all ranks: the mean of their gradients is what DDP makes of them.
-
-    It is no gloo group beside ours: gloo's threads outlive the group, and may abort a process that has done
-    all its work.
-    """
-    here.serve_fallback()
-    machines, own, script = ("h1", "h3"), {"ANSWERS": str(tmp_path)}, str(WORKERS / "ddp.py")
-    if way == "torchrun":
-        launch = [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "2"]
-        launch += ["--master-addr", here.state.topology.ip("h1"), "--master-port", "29611"]
-        agents = [
-            here.start(machine, [*launch, f"--node-rank={node}", script], own)
-            for node, machine in enumerate(machines)
-        ]
-        succeed(agents)
-    else:
-        trained = ended(here.run("h1:2,h3:2", ["env", f"ANSWERS={tmp_path}", sys.executable, script]))
-        assert trained[0] == 0, trained
-    [alone] = succeed([here.start("h1", [sys.executable, "-c", ALONE, "4"])])
-    losses = [json.loads((tmp_path / f"{rank}.losses").read_text()) for rank in range(4)]
-    assert losses == [pytest.approx(each, abs=1e-3) for each in json.loads(alone)]
 
 
 # --------------------------------------------------------------------------- faults

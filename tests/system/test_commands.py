@@ -108,8 +108,8 @@ def wanted(end: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["oldest", "newest"])
 def test_commands_and_ranks_work_with_the_releases_of_each_end(end: str, tmp_path: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
-    command = [*pip, "--target", str(tmp_path), *wanted(end)]
+    options = ["--quiet", "--no-compile", "--target", str(tmp_path)]
+    command = [sys.executable, "-m", "pip", "install", *options, *wanted(end)]
     installed = subprocess.run(command, capture_output=True, text=True)
     if re.search("Connection|Temporary failure|from versions: none", installed.stderr):
         pytest.skip("needs a package index")

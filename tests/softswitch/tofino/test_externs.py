@@ -435,9 +435,17 @@ def test_each_entry_of_a_table_has_a_cell_of_its_direct_register() -> None:
             "polynomial",
         ),
         ({"ingress_locals": "MinMaxAction<bit<128>, bit<8>, bit<32>>(4) m;"}, "MinMaxAction"),
+        ({"ingress": "tm.no_such_field = 1;"}, "no_such_field"),
+        (
+            {"ingress_locals": "MathUnit<bit<32>>(MathOp_t.SQR, 0) square;"},
+            "0 does not fit parameter 'factor'",
+        ),
+        ({"ingress_locals": "MathUnit<bit<64>>(MathOp_t.SQR, 1) square;"}, "a math unit of bit<64>"),
+        ({"ingress_deparser": "hdr.ethernet.src = meta.unused;"}, "bit<8>"),
+        ({"egress_start": "transition nowhere;"}, "unknown state 'nowhere'"),
     ],
 )
-def test_wrong_externs_are_refused(parts: dict[str, str], message: str) -> None:
+def test_what_cannot_be_is_refused(parts: dict[str, str], message: str) -> None:
     with pytest.raises(CompileError, match=message):
         program(**parts)
 
@@ -714,24 +722,6 @@ def test_egress_is_told_of_the_queue_and_the_length() -> None:
     (left,) = sent(Pair(program(egress=egress)), frame())
     # the queue of `traffic.QUEUE`: 5 packets of one cell each, 40 us
     assert left.frame == frame(dst=40_000, src=5, kind=len(frame()))
-
-
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        ({"ingress": "tm.no_such_field = 1;"}, "no_such_field"),
-        (
-            {"ingress_locals": "MathUnit<bit<32>>(MathOp_t.SQR, 0) square;"},
-            "0 does not fit parameter 'factor'",
-        ),
-        ({"ingress_locals": "MathUnit<bit<64>>(MathOp_t.SQR, 1) square;"}, "a math unit of bit<64>"),
-        ({"ingress_deparser": "hdr.ethernet.src = meta.unused;"}, "bit<8>"),
-        ({"egress_start": "transition nowhere;"}, "unknown state 'nowhere'"),
-    ],
-)
-def test_what_cannot_be_is_refused(parts: dict[str, str], message: str) -> None:
-    with pytest.raises(CompileError, match=message):
-        program(**parts)
 
 
 _OTHER = (
