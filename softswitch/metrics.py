@@ -45,10 +45,11 @@ def metric_family(
         kind: ``counter`` or ``gauge``.
     """
     head = [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
-    return head + [
-        f"{name}{labels} " + (f"{value:.15g}" if isinstance(value, float) else str(value))
-        for labels, value in values.items()
-    ]
+    return head + [f"{name}{labels} {_number(value)}" for labels, value in values.items()]
+
+
+def _number(value: float) -> str:
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 def metric_labels(**values: object) -> str:

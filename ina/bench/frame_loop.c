@@ -63,7 +63,7 @@ static void recirculate(const struct p4_program *program, struct p4_pipeline *st
     program->lend(twin, packet);
     uint32_t length = program->egress(state, twin, &copy, out, &verdict);
     if (length && !verdict.dropped && verdict.recirculate)
-        program->ingress(state, packet, out, NULL, length, 0, P4_RECIRCULATED, now_us, twin, -1, &verdict);
+        program->ingress(state, packet, out, length, 0, P4_RECIRCULATED, now_us, twin, -1, &verdict);
 }
 
 /* Room for the packets in work and the frame that leaves, side by side: where two of them have the same place in their
@@ -99,7 +99,7 @@ static inline __attribute__((always_inline)) uint64_t process(const struct p4_pr
     uint8_t *out = scratch->out;
     struct p4_verdict verdict, last;
     uint64_t sent = 0;
-    program->ingress(state, packet, run->frames + frame->offset, NULL, frame->length, frame->port, P4_NORMAL, now_us, NULL,
+    program->ingress(state, packet, run->frames + frame->offset, frame->length, frame->port, P4_NORMAL, now_us, NULL,
                      -1, &verdict);
     if (verdict.dropped)
         return 0;

@@ -113,13 +113,7 @@ class _Registers(_Cells):
         self._parts = [bundle.program.registers[part] for part in array.parts]
         names = [part.name.removeprefix(register.name).lstrip("#") or "f1" for part in self._parts]
         self._columns = tuple(
-            Column(
-                number,
-                f"{register.name}.{name}",
-                "bytes",
-                part.type.width if isinstance(part.type, ir.Bits) else 1,
-                field_class="register_data",
-            )
+            Column(number, f"{register.name}.{name}", "bytes", _bits(part.type), field_class="register_data")
             for number, (name, part) in enumerate(zip(names, self._parts, strict=True), 1)
         )
         index = (Column(REGISTER_INDEX, "$REGISTER_INDEX", "uint32", match="Exact"),)
@@ -149,6 +143,10 @@ class _Registers(_Cells):
             if isinstance(part.type, ir.Bits) and part.type.signed and value >> (column.bits - 1):
                 value -= 1 << column.bits
             self._bundle.pipeline.write_register(part.name, index, value)
+
+
+def _bits(type_: ir.Type) -> int:
+    return type_.width if isinstance(type_, ir.Bits) else 1
 
 
 class _Counters(_Cells):

@@ -236,7 +236,7 @@ def find_compiler() -> str:
 def content_hash(text: str, flags: tuple[str, ...]) -> str:
     """Return one hash of three inputs: C text without comments, the compiler's flags, the runtime headers."""
     plain = _COMMENT.sub(lambda found: found[1] or " ", text)
-    return hashed(plain, " ".join(flags), *(path.read_text() for path in sorted(RUNTIME.glob("*.h"))))
+    return hashed(plain, " ".join(flags), "\0".join(path.read_text() for path in sorted(RUNTIME.glob("*.h"))))
 
 
 @cache

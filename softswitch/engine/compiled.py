@@ -36,7 +36,7 @@ from softswitch.engine.pipeline import (
     Verdict,
 )
 
-ABI = 9
+ABI = 8
 PARTS = ("direct counter", "direct meter", "idle timeout")
 """Optional parts of an entry, in the order of ``enum`` P4_HITS ... in ``runtime/tables.h``."""
 PACKET_ALIGNMENT = 64
@@ -87,7 +87,6 @@ INGRESS = ctypes.CFUNCTYPE(
         _pointer,
         _pointer,
         _pointer,
-        _pointer,
         ctypes.c_uint32,
         ctypes.c_uint16,
         ctypes.c_uint32,
@@ -108,7 +107,6 @@ class CProgram(ctypes.Structure):
     _fields_ = (
         ("abi", ctypes.c_uint32),
         ("packet_size", ctypes.c_uint32),
-        ("head", ctypes.c_uint32),
         ("create", _CREATE),
         ("destroy", _DESTROY),
         ("ingress", INGRESS),
@@ -454,8 +452,7 @@ class CompiledPipeline:
         packet = self._packet(frame)
         verdict = CVerdict()
         self._ops.ingress(
-            *(self._state, packet.address, packet.frame, None, len(frame), port, instance_type),
-            now_us & MASK_64,
+            *(self._state, packet.address, packet.frame, len(frame), port, instance_type, now_us & MASK_64),
             *(None if previous is None else previous.address, field_list, ctypes.byref(verdict)),
         )
         return packet, _read_verdict(verdict)

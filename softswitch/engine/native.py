@@ -100,7 +100,7 @@ class InterpretedProgram:
         return ctypes.addressof(self._program)
 
     def _ingress(self, *told: Any) -> None:
-        _, to, frame, _, length, port, instance_type, now_us, previous, field_list, verdict = told
+        _, to, frame, length, port, instance_type, now_us, previous, field_list, verdict = told
         try:
             before = None if previous is None else self._packets[previous]
             data = ctypes.string_at(frame, length)

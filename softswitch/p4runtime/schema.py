@@ -319,7 +319,7 @@ def _actions_by_name(schema: Schema) -> dict[str, str]:
     """
     used = {action for table in schema.tables.values() for action in table.actions}
     return {
-        a.name: "(" + ", ".join(f"bit<{p.width}> {p.name}" for p in a.params) + ")"
+        a.name: ("(" + ", ".join(f"bit<{p.width}> {p.name}" for p in a.params) + ")")
         for a in schema.actions.values()
         if a.id in used
     }

@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
-from string import Template
 
 import numpy as np
 import pytest
@@ -515,61 +514,11 @@ def test_what_is_read_behind_a_loop_comes_out_of_it_and_the_rest_stays() -> None
     text = emit_c(program)
     (result,) = set(re.findall(r"struct lanes_loop\w* \{\n(.*?)\n\};", text, re.DOTALL))
     assert re.findall(r"(\w+);", result) == ["done_2", "total"]
-    assert (
-        "const uint8_t *lanes" not in text
-    )  # another process may change a frame: both are of lanes read once
     pipeline = load(program, backend="compiled")
     pipeline.ingress(np.arange(1, lanes + 1, dtype=">u4").tobytes(), 1)
     assert pipeline.read_register("done", 0) == 3 * lanes
     assert pipeline.read_register("total", 0) == 7 + 3 * lanes * (lanes + 1) // 2
     assert [pipeline.read_register(f"lane_{i}", 0) for i in range(lanes)] == [2 * i + 2 for i in range(lanes)]
-
-
-LARGE = """
-#include <v1model.p4>
-header kind_t { bit<8> kind; }
-header options_t { bit<8> size; varbit<64> rest; }
-header large_t { bit<2048> lanes; }
-struct headers_t { kind_t kind; kind_t[4] more; options_t options; large_t large; kind_t last; }
-struct metadata_t { bit<8> kind; bit<16> sum; }
-parser Read(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
-    state start { packet.extract(hdr.kind); $parsed transition $then; }
-    state more {
-        packet.extract(hdr.more.next);
-        transition select(hdr.more.last.kind) { 0: more; default: large; }
-    }
-    state large { packet.extract(hdr.large); transition $behind; }
-    state last { packet.extract(hdr.last); transition accept; }
-}
-control Verify(inout headers_t hdr, inout metadata_t meta) {
-    apply { $verify(true, { hdr.kind.kind }, meta.sum, HashAlgorithm.csum16); }
-}
-control In(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) { apply { $applied } }
-control Out(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) { apply { } }
-control Compute(inout headers_t hdr, inout metadata_t meta) { apply { } }
-control Write(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr); } }
-V1Switch(Read(), Verify(), In(), Out(), Compute(), Write()) main;
-"""
-
-
-@pytest.mark.parametrize(
-    ("changed", "head"),
-    [
-        ({}, 1),
-        ({"parsed": "packet.extract(hdr.more[0]);"}, 2),
-        ({"then": "more"}, 0),  # a loop
-        ({"behind": "last"}, 0),  # a header behind the large one
-        ({"parsed": "packet.advance(8);"}, 0),
-        ({"parsed": "meta.kind = packet.lookahead<bit<8>>();"}, 0),
-        ({"parsed": "packet.extract(hdr.options, 32);"}, 0),
-        ({"verify": "verify_checksum_with_payload"}, 0),
-        ({"applied": "clone(CloneType.I2E, 1);"}, 0),
-        ({"applied": "resubmit_preserving_field_list(0);"}, 0),
-    ],
-)
-def test_a_program_knows_how_much_of_a_frame_decides(changed: dict[str, str], head: int) -> None:
-    plain = {"parsed": "", "then": "large", "behind": "accept", "verify": "verify_checksum", "applied": ""}
-    assert f".head = {head}," in emit_c(compile_source(Template(LARGE).substitute(plain | changed)))
 
 
 def test_whole_headers_compared_between_lanes_see_every_lane() -> None:

@@ -6,19 +6,17 @@ import ctypes
 import os
 import random
 import stat
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from softswitch.engine.build import load
-from softswitch.engine.compiled import INGRESS, CProgram
+from softswitch.engine.compiled import CProgram
 from softswitch.engine.pcapng import CaptureSettings
 from softswitch.engine.ports import PortError, PortImpairments, SharedPort
 from softswitch.engine.switch import Switch
 from tests.programs import program_of
-from tests.softswitch import ir_programs as hand
 from tests.softswitch import shared_peer
 from tests.softswitch.script_program import SCRIPT, frame, have_compiler, load_script, seen
 from tests.softswitch.shared_peer import Peer, connected
@@ -78,34 +76,6 @@ def test_the_program_is_shown_frames_that_wait_in_the_ring() -> None:
                 a.send(sent[at : at + 64])
                 assert len(b.receive(64)) == 64
     assert shown == [each[:128] for each in sent]
-
-
-@pytest.mark.parametrize("impairments", ["", "tx.rate=1G"])
-def test_a_peer_that_changes_a_frame_in_work_changes_neither_its_verdict_nor_what_leaves(
-    impairments: str,
-) -> None:
-    """Its headers, before the program reads any of them, and then all of it, before it leaves."""
-    pipeline = load(hand.lanes_program(64), backend="compiled")
-    ops, in_place = pipeline._ops, list[bool]()
-
-    def hostile(state: int, to: int, at: int, own: int | None, length: int, *rest: object) -> None:
-        in_place.append(own is not None)
-        ctypes.memset(at, 0xEE, 6 if own else 0)
-        ops.ingress(state, to, at, own, length, *rest)
-        ctypes.memset(at, 0xEE, length if own else 0)
-
-    pipeline._ops = CProgram.from_buffer_copy(ops)
-    pipeline._ops.ingress = INGRESS(hostile)
-    kept, added, fetched, other = (struct.pack("!BBI", op, 0, 3) for op in (1, 2, 3, 0))
-    lanes, sums = (struct.pack("!64I", *range(0, 64 * step, step)) for step in (1, 2))
-    others = [other + bytes(range(200)), other + bytes(range(256)) + b"payload", other]
-    with Switch({0: SharedPort()}, impairments={0: PortImpairments.parse(impairments)}) as switch:
-        switch.load(pipeline)
-        switch.start()
-        with Peer(switch.shared_path(0)) as peer:
-            peer.send([kept + lanes, added + lanes, fetched + bytes(256), *others])
-            assert peer.receive(6) == [kept + lanes, added + sums, fetched + sums, *others]
-    assert in_place == [not impairments] * 5 + [False]
 
 
 def test_a_port_may_be_added_while_others_are_served(switch: Switch) -> None:

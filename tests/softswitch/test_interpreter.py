@@ -104,8 +104,8 @@ def test_conversions(expr: ir.Expr, expected: int) -> None:
 
 def test_an_operand_that_is_not_needed_is_not_evaluated() -> None:
     fails = ir.Binary(BOOL, "==", ir.Lookahead(U8, pos=POS), const(0), pos=POS)
-    for op, left in (("&&", 0), ("||", 1)):
-        assert evaluate(ir.Binary(BOOL, op, const(left, BOOL), fails, pos=POS)) == left
+    assert evaluate(ir.Binary(BOOL, "&&", const(0, BOOL), fails, pos=POS)) == 0
+    assert evaluate(ir.Binary(BOOL, "||", const(1, BOOL), fails, pos=POS)) == 1
     assert evaluate(ir.Mux(BOOL, const(1, BOOL), const(1, BOOL), fails, pos=POS)) == 1
     with pytest.raises(ParserError, match="PacketTooShort"):
         evaluate(fails)

@@ -66,8 +66,7 @@ def call_action(body: Body, action: DeclaredAction, expr: ast.CallExpr) -> None:
     action.used = True
     formals = formals_of(body.unit, action.decl.params, action.scope)
     args = bind(f"action {action.decl.name}", formals, expr.args, expr.pos)
-    shareable = all(not f.direction and isinstance(t.lowered(f.type), ir.Bits | ir.Bool) for f in formals)
-    if not shareable or not _exits_alike(body, action, expr.pos):
+    if not _is_shareable(formals) or not _exits_alike(body, action, expr.pos):
         passed = pass_arguments(body, formals, args, prefix=action.name, reached=_reached_by(action))
         inline(body, action, formals, passed, expr.pos)
         return
@@ -78,6 +77,10 @@ def call_action(body: Body, action: DeclaredAction, expr: ast.CallExpr) -> None:
         body.out.append(ir.Assign(variable, expression(body, value, arg.pos), pos=arg.pos))
     body.usage.exits |= action.exits
     body.out.append(ir.Call(shared.name, pos=expr.pos))
+
+
+def _is_shareable(formals: Sequence[Formal]) -> bool:
+    return all(not f.direction and isinstance(t.lowered(f.type), ir.Bits | ir.Bool) for f in formals)
 
 
 def _exits_alike(body: Body, action: DeclaredAction, pos: ir.Position) -> bool:

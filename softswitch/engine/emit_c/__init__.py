@@ -25,14 +25,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import NOWHERE, Unsupported
 from softswitch.compiler.ir.walk import indirect_meters
 from softswitch.engine.emit_c.alike_tables import with_joint_decisions
-from softswitch.engine.emit_c.blocks import (
-    emit_actions,
-    emit_block,
-    emit_deparser,
-    emit_parser,
-    find_locals,
-    head_bytes,
-)
+from softswitch.engine.emit_c.blocks import emit_actions, emit_block, emit_deparser, emit_parser, find_locals
 from softswitch.engine.emit_c.packet import (
     declare_header,
     declare_varbits,
@@ -103,7 +96,6 @@ extern const struct p4_program p4_program __attribute__((visibility("default")))
 const struct p4_program p4_program = {
     .abi = P4_ABI,
     .packet_size = sizeof(struct p4_packet),
-    .head = @head@,
     .create = p4_create,
     .destroy = p4_destroy,
     .ingress = p4_ingress,
@@ -189,7 +181,7 @@ def _emit_create(unit: Translation, tables: Sequence[TableLayout], out: Writer) 
         ],
         "initial": unit.registers.initial_values(),
     }
-    out.template(CREATE, parts=parts, waits=waits, ahead=ahead, head=str(head_bytes(unit)))
+    out.template(CREATE, parts=parts, waits=waits, ahead=ahead)
 
 
 def emit_c(program: ir.Program) -> str:

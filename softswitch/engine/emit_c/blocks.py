@@ -13,10 +13,7 @@ from softswitch.compiler.errors import Unsupported
 from softswitch.compiler.ir.verify import is_wide
 from softswitch.compiler.ir.walk import (
     all_statements,
-    bodies,
     frame_sums,
-    member_path,
-    nodes,
     statement_expressions,
     subexpressions,
     variables_read_first,
@@ -24,7 +21,7 @@ from softswitch.compiler.ir.walk import (
 from softswitch.engine.emit_c.expressions import Expressions
 from softswitch.engine.emit_c.externs import HANDLERS
 from softswitch.engine.emit_c.lanes import reads, write_statements
-from softswitch.engine.emit_c.layout import LARGE, HeaderHome
+from softswitch.engine.emit_c.layout import HeaderHome
 from softswitch.engine.emit_c.packet import raw_name
 from softswitch.engine.emit_c.statements import BodyWriter, Handler, where_name
 from softswitch.engine.emit_c.text import (
@@ -269,41 +266,6 @@ def _has_loop(states: Mapping[str, ir.ParserState], reachable: Sequence[str]) ->
         if not ends:
             return bool(remaining)
         remaining -= ends
-
-
-_TWICE = ("clone", "resubmit", "with_payload")
-"""Words in the names of externs that parse a frame again, or read its payload."""
-
-
-def head_bytes(unit: Translation) -> int:
-    """Return the greatest length of the headers on which ingress may decide (`head` of ``p4_program``).
-
-    The bytes behind them are a large header and payload: only data. Return 0 for programs that may decide on
-    these, too, or parse a frame twice.
-    """
-    program, states, total = unit.program, unit.program.parsers.get("parser", {}), 0  # none: for Tofino
-    reachable = _reachable(states)
-    small: dict[ir.Type, int] = {
-        type_: layout.fixed_bits // 8
-        for type_, layout in unit.headers.items()
-        if layout.storage_bytes < LARGE
-    }
-    calls = (each for body in bodies(program) for each in all_statements(body) if isinstance(each, ir.Extern))
-    if _has_loop(states, reachable) or any(word in call.function for call in calls for word in _TWICE):
-        return 0
-    for state in map(states.__getitem__, reachable):
-        is_last = not states.keys() & set(_targets(state.transition))
-        for each in nodes(state):
-            match each:
-                case ir.Extract(header=header, size=None) if header.type in small:
-                    total += small[header.type]
-                case ir.Extract(header=header, size=None) if (
-                    is_last and each is state.body[-1] and (member_path(header) or ("",))[0] == "hdr"
-                ):
-                    pass  # it stays in the frame
-                case ir.Extract() | ir.Advance() | ir.Lookahead():
-                    return 0
-    return total
 
 
 def _transition(body: BodyWriter, transition: ir.Transition, labels: dict[str, str]) -> None:

@@ -412,16 +412,12 @@ def _write_run(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> None
     its arrays. Where the register index is in range, the slot is looked up once, before the loop.
     """
     out, expressions = body.out, body.expressions
-    lazy, assigned = find_lazy(body, group, run), _assigned(body, group)
-    decides = assigned - passing_variables(body, group, run.repeats) or any(
-        isinstance(each, ir.If) for each in group
-    )
-    # Another process may change lanes in the frame: a decision must be on the lanes that leave.
-    lazy = None if lazy is not None and decides and not lazy.written else lazy
+    lazy = find_lazy(body, group, run)
     if lazy is None:
         body.bring(mentioned(group))
     else:
         body.bring_but(mentioned(group), lazy.home)
+    assigned = _assigned(body, group)
     first, last = group[0].pos, group[-1].pos
     lines = "" if first.line == last.line else f" to line {last.line}"
     out.line(f"/* {run.repeats} times {comment(first)}{lines} */")

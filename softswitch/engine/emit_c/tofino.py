@@ -150,13 +150,13 @@ P4_INLINE void enter(struct p4_pipeline *restrict s, p4_state *restrict p, const
 @wanted@
 }
 
-static void p4_ingress(struct p4_pipeline *s, struct p4_packet *packet, const uint8_t *frame, uint8_t *own,
-                       uint32_t length, uint16_t port, uint32_t instance_type, uint64_t now_us,
+static void p4_ingress(struct p4_pipeline *s, struct p4_packet *packet, const uint8_t *frame, uint32_t length,
+                       uint16_t port, uint32_t instance_type, uint64_t now_us,
                        const struct p4_packet *previous, int32_t field_list, struct p4_verdict *verdict)
 {
     int again = previous && instance_type == P4_RESUBMITTED;
     p4_state state, *p = &state;
-    (void)own, (void)field_list;
+    (void)field_list;
     if (previous && instance_type == P4_RECIRCULATED)
         port = previous->left_by;
 @front@

@@ -156,7 +156,7 @@ def _runs(registers: Sequence[ir.Register]) -> Iterator[list[ir.Register]]:
     """
     for _, same in groupby(registers, _bits):
         others: list[ir.Register] = []
-        for _, group in groupby(same, lambda register: re.sub(r"\d+", "", register.name)):
+        for _, group in groupby(same, _without_digits):
             alike = list(group)
             if len(alike) < RUN:
                 others += alike
@@ -167,6 +167,10 @@ def _runs(registers: Sequence[ir.Register]) -> Iterator[list[ir.Register]]:
             yield alike
         if others:
             yield others
+
+
+def _without_digits(register: ir.Register) -> str:
+    return re.sub(r"\d+", "", register.name)
 
 
 def _common_prefix(names: list[str]) -> str:

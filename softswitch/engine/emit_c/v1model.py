@@ -14,7 +14,6 @@ from softswitch.compiler.ir.walk import (
     member_path,
     statement_expressions,
 )
-from softswitch.engine.emit_c.blocks import head_bytes
 from softswitch.engine.emit_c.layout import ScalarHome
 from softswitch.engine.emit_c.packet import declare_flags, describe_metadata, lent, of, struct
 from softswitch.engine.emit_c.text import Writer, c_integer, storage_bits, storage_type
@@ -140,8 +139,8 @@ P4_INLINE void enter(struct p4_pipeline *restrict s, struct p4_packet *restrict 
     verdict->dropped = verdict->egress_spec == P4_DROP_PORT && verdict->mcast_grp == 0;
 }
 
-static void p4_ingress(struct p4_pipeline *s, struct p4_packet *p, const uint8_t *frame, uint8_t *own,
-                       uint32_t length, uint16_t port, uint32_t instance_type, uint64_t now_us,
+static void p4_ingress(struct p4_pipeline *s, struct p4_packet *p, const uint8_t *frame, uint32_t length,
+                       uint16_t port, uint32_t instance_type, uint64_t now_us,
                        const struct p4_packet *previous, int32_t field_list, struct p4_verdict *verdict)
 {
     if (previous) {
@@ -152,11 +151,7 @@ static void p4_ingress(struct p4_pipeline *s, struct p4_packet *p, const uint8_t
     } else {
         start_packet(p, frame, length);
     }
-    enter(s, p, own ? own : frame, length, port, instance_type, now_us, verdict);
-    if (own && !verdict->dropped && (@unread@)) {
-        memcpy(own + @head@, frame + @head@, length - @head@);
-        p->frame = own;
-    }
+    enter(s, p, frame, length, port, instance_type, now_us, verdict);
 }
 """
 
@@ -291,12 +286,8 @@ def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
     }
     found = {"parser_error": "error"}
     clock = ["    s->now_us = now_us;"] if timed else []
-    places = [f" || {home.where} >= P4_IN_FRAME" for home in unit.homes.storage.large_homes]
     out.template(
-        INGRESS,
-        parts={"given": [*clock, *tell(unit, told, arrival)], "found": tell(unit, told, found)},
-        unread="p->payload < length" + "".join(places),
-        head=str(head_bytes(unit)),
+        INGRESS, parts={"given": [*clock, *tell(unit, told, arrival)], "found": tell(unit, told, found)}
     )
     out.template(
         CLONE,

@@ -132,16 +132,17 @@ def stretches(layout: HeaderLayout) -> Iterator[tuple[CellBlock, ...]]:
     """Yield the longest sequences of a header's blocks that are contiguous in storage and on the wire."""
     found: list[CellBlock] = []
     for item in items(layout):
-        if found and not (
-            isinstance(item, CellBlock)
-            and (item.at, item.place) == (found[-1].at + found[-1].size, found[-1].place + found[-1].size)
-        ):
+        if found and not (isinstance(item, CellBlock) and _follows(found[-1], item)):
             yield tuple(found)
             found = []
         if isinstance(item, CellBlock):
             found.append(item)
     if found:
         yield tuple(found)
+
+
+def _follows(before: CellBlock, block: CellBlock) -> bool:
+    return before.at + before.size == block.at and before.place + before.size == block.place
 
 
 def windows(stretch: Sequence[CellBlock]) -> Iterator[ReorderWindow | CellBlock]:

@@ -160,7 +160,7 @@ static void let_in(struct cabling *cabling, uint32_t number, uint64_t now_us)
                     engine = enter(cabling, number);
                     run_events(engine, due_us * 1000);
                 }
-                port_receive(engine->ports[cabling->entrance[entrance].port], frame->bytes, NULL, frame->length, frame);
+                port_receive_shared(engine->ports[cabling->entrance[entrance].port], frame);
             }
             frame_release(&cabling->frames, frame);
         } while (inbox->size && first->time_us == due_us && first->entrance == entrance);
@@ -470,7 +470,7 @@ void cabling_send(struct cabling *cabling, uint32_t end, const uint8_t *bytes, c
     struct engine *engine = enter(cabling, entrance->engine);
     run_events(engine, now_us * 1000);
     for (uint32_t i = 0; i < count; i++) {
-        port_receive(engine->ports[entrance->port], bytes, NULL, lengths[i], NULL);
+        port_receive(engine->ports[entrance->port], bytes, lengths[i]);
         bytes += lengths[i];
     }
     leave(cabling, entrance->engine);

@@ -29,7 +29,8 @@ static bool wait_for_link(struct port *port, uint64_t now_ns)
     return port->rx_waiting < size;
 }
 
-void port_receive(struct port *port, const uint8_t *frame, uint8_t *own, uint32_t length, struct frame *shared)
+/* `shared` has the frame's bytes, or is NULL. */
+static void receive(struct port *port, const uint8_t *frame, uint32_t length, struct frame *shared)
 {
     struct engine *engine = port->engine;
     struct direction *rx = &port->rx;
@@ -41,7 +42,7 @@ void port_receive(struct port *port, const uint8_t *frame, uint8_t *own, uint32_
         return;
     }
     if (likely(!rx->impaired)) {
-        tm_ingress(engine, port, frame, own, length, shared);
+        tm_ingress(engine, port, frame, length, shared);
         return;
     }
     uint64_t through_ns = engine->now_ns;
@@ -73,13 +74,23 @@ void port_receive(struct port *port, const uint8_t *frame, uint8_t *own, uint32_
     for (int i = 0; i <= twice; i++) {
         uint64_t time_ns = link_arrival(rx, through_ns, &statistics->rx_reordered);
         if (time_ns <= engine->now_ns) {
-            tm_ingress(engine, port, frame, own, length, shared);
+            tm_ingress(engine, port, frame, length, shared);
             continue;
         }
         if (shared)
             shared->references++;
         schedule(engine, time_ns, port, EVENT_RX, shared ? shared : frame_new(engine, frame, length));
     }
+}
+
+void port_receive(struct port *port, const uint8_t *frame, uint32_t length)
+{
+    receive(port, frame, length, NULL);
+}
+
+void port_receive_shared(struct port *port, struct frame *frame)
+{
+    receive(port, frame->bytes, frame->length, frame);
 }
 
 void run_events(struct engine *engine, uint64_t now_ns)
@@ -91,7 +102,7 @@ void run_events(struct engine *engine, uint64_t now_ns)
             engine->now_ns = event.time_ns;
         switch (event.kind) {
         case EVENT_RX:
-            tm_ingress(engine, event.port, frame->bytes, NULL, frame->length, frame);
+            tm_ingress(engine, event.port, frame->bytes, frame->length, frame);
             frame_release(engine->frames, frame);
             break;
         case EVENT_TX:

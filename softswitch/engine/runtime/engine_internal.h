@@ -255,16 +255,16 @@ uint64_t link_arrival(struct direction *, uint64_t time_ns, uint64_t *reordered)
 void port_transmit(struct port *, uint8_t *frame, uint32_t length);
 
 /* engine_tm.c */
-/* `shared` has the frame's bytes, or is NULL; `own` is as in p4_program.ingress. */
-void tm_ingress(struct engine *, struct port *, const uint8_t *frame, uint8_t *own, uint32_t length, struct frame *shared);
+/* `shared` has the frame's bytes, or is NULL. */
+void tm_ingress(struct engine *, struct port *, const uint8_t *frame, uint32_t length, struct frame *shared);
 void tm_dequeue(struct port *);
 void tm_discard_queues(struct engine *);
 
 /* engine_intake.c */
 bool looks_ahead(const struct engine *);        /* true if the next function pays for waiting frames */
 void look_ahead(struct port *, const uint8_t *frame, uint32_t length);  /* another process may change the bytes */
-/* `own` and `shared`: as for tm_ingress */
-void port_receive(struct port *, const uint8_t *frame, uint8_t *own, uint32_t length, struct frame *shared);
+void port_receive(struct port *, const uint8_t *frame, uint32_t length);
+void port_receive_shared(struct port *, struct frame *);
 void run_events(struct engine *, uint64_t now_ns);
 
 #endif

@@ -1,8 +1,8 @@
 /* Shared memory ports: frames in rings that this process and the one at the far end both map (shared_ring.h).
  *
- * Egress writes a frame where the far end reads it. Of a received frame, everything on which the program may decide is
- * copied out of the ring first, as the far end could change it while the program reads it. Each word from the far end
- * is checked before its use as an index; an impossible one ends the connection.
+ * Egress writes a frame where the far end reads it. A received frame is copied out of the ring first, as the far end
+ * could change it while the program reads it. Each word from the far end is checked before its use as an index; an
+ * impossible one ends the connection.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,6 @@
 #include "shared_ring.h"
 
 #define SHARED_TURN 64              /* most frames taken from one port before the next port's turn */
-#define SHARED_AHEAD 3              /* frames between the one that is fetched into the cache and the one in work */
 #define SHARED_PUBLISH 32           /* most frames written before the far end may see them */
 /* A sleeping peer is woken for a quarter of its ring, when no more frames come in, or after this number of turns: with
    more processes than processors each wake-up is a context switch, too costly for a few frames. */
@@ -181,11 +180,20 @@ static uint32_t waiting(struct shared_port *shared)
 
 /* Begin to fetch a slot in the background: its lines are in the cache of the other side's processor, and the program
    would wait for those of every frame. */
-#define FETCH(slot, bytes, to_write) \
-    for (uint32_t at = 0; at < (bytes); at += RING_LINE) __builtin_prefetch((slot) + at, to_write)
+static void fetch_to_read(const uint8_t *slot, uint32_t bytes)
+{
+    for (uint32_t at = 0; at < bytes; at += RING_LINE)
+        __builtin_prefetch(slot + at, 0);
+}
 
-/* `later` is the slot of a frame after this one, NULL if there is none; frames that follow one another are alike. */
-static void take_frame(struct port *port, const uint8_t *slot, const uint8_t *later)
+static void fetch_to_write(const uint8_t *slot, uint32_t bytes)
+{
+    for (uint32_t at = 0; at < bytes; at += RING_LINE)
+        __builtin_prefetch(slot + at, 1);
+}
+
+/* `next` is the slot of the frame after this one, NULL if there is none; frames that follow one another are alike. */
+static void take_frame(struct port *port, const uint8_t *slot, const uint8_t *next)
 {
     struct shared_port *shared = port->io;
     uint32_t length = *(const volatile uint32_t *)slot;     /* read it once: the next read may differ */
@@ -194,13 +202,10 @@ static void take_frame(struct port *port, const uint8_t *slot, const uint8_t *la
         port->statistics.rx_malformed++;
         return;
     }
-    if (later)
-        FETCH(later, RING_FRAME_AT + length, 0);
-    const uint8_t *frame = slot + RING_FRAME_AT;
-    uint32_t head = port->engine->program ? port->engine->program->head : 0;
-    bool in_place = head && head < length;
-    memcpy(shared->frame, frame, in_place ? head : length);
-    port_receive(port, in_place ? frame : shared->frame, in_place ? shared->frame : NULL, length, NULL);
+    if (next)
+        fetch_to_read(next, RING_FRAME_AT + length);
+    memcpy(shared->frame, slot + RING_FRAME_AT, length);
+    port_receive(port, shared->frame, length);
 }
 
 /* Fetch the entries that the program will look up for a frame that waits in the ring. */
@@ -228,11 +233,11 @@ static void shared_poll(struct port *port)
     uint32_t seen = looks_ahead(port->engine) ? 0 : turn;
     for (uint32_t i = 0; i < turn; i++, shared->taken++) {
         for (; seen < turn && seen <= i + P4_AHEAD; seen++) {
-            __builtin_prefetch(slot_of(shared, shared->in, shared->taken + P4_AHEAD + seen - i));
+            fetch_to_read(slot_of(shared, shared->in, shared->taken + P4_AHEAD + seen - i), RING_LINE);
             expect_frame(port, slot_of(shared, shared->in, shared->taken + seen - i));
         }
-        const uint8_t *later = i + SHARED_AHEAD < turn ? slot_of(shared, shared->in, shared->taken + SHARED_AHEAD) : NULL;
-        take_frame(port, slot_of(shared, shared->in, shared->taken), later);
+        const uint8_t *next = i + 1 < turn ? slot_of(shared, shared->in, shared->taken + 1) : NULL;
+        take_frame(port, slot_of(shared, shared->in, shared->taken), next);
     }
     atomic_store_explicit(&shared->area->in.tail.value, shared->taken, memory_order_release);
     if (ring_asleep(&shared->area->peer_asleep) == RING_WANTS_ROOM && count - turn <= shared->slots / 2)
@@ -277,7 +282,7 @@ static void shared_commit(struct port *port, uint32_t length)
     }
     memcpy(slot_of(shared, shared->out, shared->written), &length, sizeof length);
     shared->written++;
-    FETCH(slot_of(shared, shared->out, shared->written), RING_FRAME_AT + length, 1);
+    fetch_to_write(slot_of(shared, shared->out, shared->written), RING_FRAME_AT + length);
     port->statistics.tx_packets++;
     port->statistics.tx_bytes += length;
     if (shared->written - shared->published >= SHARED_PUBLISH)

@@ -21,7 +21,6 @@ struct origin {
     uint32_t depth;
     uint16_t port;
     uint8_t priority;           /* requested by ingress */
-    uint8_t *own;               /* see p4_program.ingress */
 };
 
 static void ingress_pass(struct engine *, const struct origin *, uint32_t instance_type,
@@ -136,7 +135,7 @@ static void send_clone(struct engine *engine, const struct p4_packet *packet, co
 static void egress_extras(struct engine *engine, const struct p4_packet *packet, const struct origin *origin,
                           const struct p4_verdict *verdict, struct frame *frame, uint32_t length)
 {
-    struct origin next = {frame->bytes, frame, length, origin->depth, origin->port, 0, NULL};
+    struct origin next = {frame->bytes, frame, length, origin->depth, origin->port, 0};
     if (verdict->clone)
         send_clone(engine, packet, &next, verdict, P4_EGRESS_CLONE);
     if (verdict->recirculate && !verdict->dropped && may_enter(engine, origin)) {
@@ -249,7 +248,7 @@ static void ingress_pass(struct engine *engine, const struct origin *origin, uin
 {
     struct p4_packet *packet = engine->work->packets[engine->packets_used++];
     struct p4_verdict verdict = {.clone_fields = -1, .resubmit_fields = -1, .recirculate_fields = -1};
-    engine->program->ingress(engine->pipeline, packet, origin->frame, origin->own, origin->length, origin->port,
+    engine->program->ingress(engine->pipeline, packet, origin->frame, origin->length, origin->port,
                              instance_type, engine->now_ns / 1000, previous, field_list, &verdict);
     if (unlikely(engine->capture) && instance_type == P4_NORMAL)
         capture_received(engine->ports[origin->port], packet, origin->frame, origin->length);
@@ -274,8 +273,7 @@ static void ingress_pass(struct engine *engine, const struct origin *origin, uin
     engine->packets_used--;
 }
 
-void tm_ingress(struct engine *engine, struct port *port, const uint8_t *frame, uint8_t *own, uint32_t length,
-                struct frame *shared)
+void tm_ingress(struct engine *engine, struct port *port, const uint8_t *frame, uint32_t length, struct frame *shared)
 {
     if (unlikely(!engine->program)) {
         port->statistics.rx_no_program++;
@@ -283,12 +281,10 @@ void tm_ingress(struct engine *engine, struct port *port, const uint8_t *frame, 
             capture_refused(port, frame, length, "no_program");
         return;
     }
-    struct origin origin = {frame, shared, length, 0, port->number, 0, own};
+    struct origin origin = {frame, shared, length, 0, port->number, 0};
     bool copies = unlikely(engine->has_queues) && !shared;
-    if (copies && (origin.shared = frame_new(engine, frame, length))) {
+    if (copies && (origin.shared = frame_new(engine, frame, length)))
         origin.frame = origin.shared->bytes;
-        origin.own = NULL;
-    }
     engine->passes = ENGINE_MAX_PASSES;
     ingress_pass(engine, &origin, P4_NORMAL, NULL, -1);
     if (copies)
@@ -304,7 +300,7 @@ void tm_dequeue(struct port *port)
         item->copy.now_us = engine->now_ns / 1000;
         item->copy.deq_timedelta = (uint32_t)item->copy.now_us - item->copy.enq_timestamp;
         struct origin origin = {item->frame->bytes, item->frame, item->length, item->depth,
-                                item->ingress_port, 0, NULL};
+                                item->ingress_port, 0};
         engine->passes = ENGINE_MAX_PASSES;
         if (unlikely(engine->capture))
             capture_waited(engine, item->copy.deq_timedelta, item->copy.deq_qdepth);

@@ -93,12 +93,12 @@ static void udp_receive(struct port *port)
             continue;
         }
         if (size == length) {
-            port_receive(port, bytes, NULL, length, NULL);
+            port_receive(port, bytes, length);
             continue;
         }
         while (length) {
             uint32_t part = length < size ? length : size;
-            port_receive(port, bytes, NULL, part, NULL);
+            port_receive(port, bytes, part);
             bytes += part;
             length -= part;
         }

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define P4_ABI 9
+#define P4_ABI 8
 #define P4_MAX_FRAME 9216      /* longest frame in or out, bytes */
 #define P4_AHEAD 16            /* frames; with 8, a quarter slower */
 #define P4_AHEAD_BYTES 128     /* front of a frame, which has most keys */
@@ -78,17 +78,13 @@ P4_FETCH void p4_fetch_lines(const void *at, size_t bytes)
 struct p4_program {
     uint32_t abi;              /* P4_ABI */
     uint32_t packet_size;
-    /* Most bytes at a frame's beginning that decide what happens to it; the others are only data. 0: any may decide. */
-    uint32_t head;
 
     struct p4_pipeline *(*create)(uint64_t seed);   /* seed of random(); NULL: out of memory */
     void (*destroy)(struct p4_pipeline *);
 
-    /* Parse `frame`, verify checksums, run ingress. `own` is NULL, or has the first `head` bytes and room for all
-       `length`, which are more: then another process may change `frame` meanwhile, and only data is read from it. A
-       packet that is not dropped has no more need of it. `previous` is NULL, or the packet whose field list
+    /* Parse `frame`, verify checksums, run ingress. `previous` is NULL, or the packet whose field list
        `field_list` is to be kept (resubmit, recirculate). */
-    void (*ingress)(struct p4_pipeline *, struct p4_packet *, const uint8_t *frame, uint8_t *own, uint32_t length,
+    void (*ingress)(struct p4_pipeline *, struct p4_packet *, const uint8_t *frame, uint32_t length,
                     uint16_t port, uint32_t instance_type, uint64_t now_us,
                     const struct p4_packet *previous, int32_t field_list, struct p4_verdict *);
 

@@ -9,10 +9,8 @@
  * socket is readable. After moving `head` (or `tail`, if the side waits for that), the other side clears `asleep` and
  * sends one byte. The rings end with the connection.
  *
- * The switch trusts no word in the memory: it keeps its own counts of frames written and taken, and copies out every
- * byte of a frame on which its program may decide before it reads one of them (`head` in pipeline.h). The bytes behind
- * them are data, which the program may read where they lie, and twice: a far end that changes them meanwhile has sent
- * some other values. Frames that leave have been copied out as a whole, so that all ports get the same bytes.
+ * The switch trusts no word in the memory: it keeps its own counts of frames written and taken, and copies a frame out
+ * before it reads it.
  *
  * Both sides are compiled with this file: the engine, and the library of ranks (hostlib/_native).
  */

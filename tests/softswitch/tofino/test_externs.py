@@ -147,12 +147,10 @@ def test_register_actions_read_change_and_write_one_cell() -> None:
             };
         """,
     )
-    assert [results(pair, frame(kind=kind)) for kind in (3, 3, 4, 99)] == [
-        (100, 2, 0xFFFFFFE4, 0),
-        (0xFFFFFFE4, 2, 0xFFFFFFFF, 0),
-        (100, 2, 0xFFFFFFE4, 0),
-        (0, 9, 0, 0),  # beyond the end: reads zero, writes nothing
-    ]
+    assert results(pair, frame(kind=3)) == (100, 2, 0xFFFFFFE4, 0)
+    assert results(pair, frame(kind=3)) == (0xFFFFFFE4, 2, 0xFFFFFFFF, 0)
+    assert results(pair, frame(kind=4)) == (100, 2, 0xFFFFFFE4, 0)
+    assert results(pair, frame(kind=99)) == (0, 9, 0, 0)  # beyond the end: reads zero, writes nothing
     assert [pair.pipelines[1].read_register("Ingress.cells", i) for i in (0, 3, 9)] == [100, 0xFFFFFFFF, 77]
 
 
@@ -219,9 +217,10 @@ def test_a_math_unit_takes_a_table_of_its_own() -> None:
         ingress_locals=f"MathUnit<bit<32>>(false, 0, -3, {{{entries}}}) given;"
         f" MathUnit<bit<32>>(false, -1, 0, {{{entries}}}) halved;",
     )
+    assert results(pair, frame(dst=0))[:2] == (77 >> 3, 77)
     # 13 = 8/8 * 2**3 * 13/8: entry 13, shifted by 3 - 3; for the root: 2**3 is odd, so entry 6, shifted by 2
-    powers = {0: (77 >> 3, 77), 13: (13, 6 << 2), 13 << 8: (13 << 8, 6 << 6)}
-    assert {dst: results(pair, frame(dst=dst))[:2] for dst in powers} == powers
+    assert results(pair, frame(dst=13))[:2] == (13, 6 << 2)
+    assert results(pair, frame(dst=13 << 8))[:2] == (13 << 8, 6 << 6)
 
 
 LPF = "Lpf<bit<32>, bit<8>>(4) filter;"
@@ -355,7 +354,8 @@ def test_a_parser_counts() -> None:
         " state more { transition select(counter.is_zero()) { true: accept; default: one; } }"
         " state one { packet.advance(8); counter.decrement(8w1); meta.seen = meta.seen + 1; transition more;",
     )
-    assert [results(pair, frame(kind=kind))[0] for kind in (3, 0)] == [3, 0]
+    assert results(pair, frame(kind=3))[0] == 3
+    assert results(pair, frame(kind=0))[0] == 0
     assert pair.send(frame(kind=200), 1) == []  # the packet is shorter
 
 
