@@ -56,8 +56,7 @@ def test_unicast(switch: Switch) -> None:
 def test_drop_in_ingress_and_in_egress(switch: Switch) -> None:
     switch.inject(0, [frame("D"), frame("U", 511), frame("X", 2)], now_us=0)
     assert drained(switch) == {}
-    assert switch.statistics(0).ingress_dropped == 2
-    assert switch.statistics(2).egress_dropped == 1
+    assert (switch.statistics(0).ingress_dropped, switch.statistics(2).egress_dropped) == (2, 1)
 
 
 def test_multicast_makes_a_copy_per_member_with_its_replication_id(switch: Switch) -> None:
@@ -71,8 +70,7 @@ def test_multicast_makes_a_copy_per_member_with_its_replication_id(switch: Switc
 def test_unknown_group_is_counted_and_an_empty_one_is_not(switch: Switch) -> None:
     switch.set_multicast_group(9, [])
     switch.inject(0, [frame("M", 9), frame("M", 10)], now_us=0)
-    assert drained(switch) == {}
-    assert switch.switch_statistics().no_group == 1
+    assert (drained(switch), switch.switch_statistics().no_group) == ({}, 1)
     assert switch.multicast_groups() == {9: []}
     switch.set_multicast_group(9, None)
     assert switch.multicast_groups() == {}
@@ -163,10 +161,12 @@ def test_a_queue_shows_its_depth_and_is_finite(engine: str) -> None:
         while (now := switch.next_event_us()) is not None:
             switch.advance(now)
             arrivals += [(when, seen(f)) for when, f in switch.drain_timed(1)]
-        assert [(when, s.tag) for when, s in arrivals] == [(1000, 0), (2000, 1), (3000, 2), (4000, 3)]
-        assert [s.enq_qdepth for _, s in arrivals] == [0, 0, 1, 2]
-        assert [s.deq_qdepth for _, s in arrivals] == [0, 2, 1, 0]
-        assert [s.waited_us for _, s in arrivals] == [0, 1000, 2000, 3000]
+        assert [(when, s.tag, s.enq_qdepth, s.deq_qdepth, s.waited_us) for when, s in arrivals] == [
+            (1000, 0, 0, 0, 0),
+            (2000, 1, 0, 2, 1000),
+            (3000, 2, 1, 1, 2000),
+            (4000, 3, 2, 0, 3000),
+        ]
         assert switch.statistics(1).tx_queue_full == 2
 
 

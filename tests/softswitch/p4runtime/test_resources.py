@@ -113,10 +113,13 @@ def test_an_array_of_meters_marks_packets_by_their_bytes(bundle: Bundle) -> None
         written
     ]
     assert [colour(bundle, 0x81, 10, 100) for _ in range(3)] == [GREEN, YELLOW, RED]
-    assert colour(bundle, 0x81, 51_000, 100) == YELLOW  # 51 ms at 1000 bytes/s: 50 more to spare
-    assert colour(bundle, 0x81, 1_002_000, 100) == GREEN  # a second at 100 bytes/s
-    assert colour(bundle, 0x82, 1_002_000, 9000) == GREEN  # another cell
-    assert colour(bundle, 0x87, 1_002_000, 9000) == GREEN  # beyond the end
+    for cell, now_us, size, expected in (
+        (0x81, 51_000, 100, YELLOW),  # 51 ms at 1000 bytes/s: 50 more to spare
+        (0x81, 1_002_000, 100, GREEN),  # a second at 100 bytes/s
+        (0x82, 1_002_000, 9000, GREEN),  # another cell
+        (0x87, 1_002_000, 9000, GREEN),  # beyond the end
+    ):
+        assert colour(bundle, cell, now_us, size) == expected
     (found,) = cells.read_meters(
         bundle,
         p4.MeterEntry(meter_id=meter.id, index=p4.Index(index=1), counter_data=p4.MeterCounterData()),
