@@ -31,7 +31,6 @@ from controller.policies import registry
 from controller.policies.family import SimulationConfig
 from controller.policies.registry import complete_jobs, family, find_family, is_user_defined
 from controller.policies.scheduling.errors import BadSpec, BadTrace, SchedulingError
-from controller.policies.scheduling.lucid.family import usage_of
 from controller.policies.scheduling.policy import Group, JobState, Submission
 from controller.simulator.engine import Curves, EndedJob, Metrics, PolicyRun, SimulationResult, measure
 from controller.simulator.generate import generate
@@ -113,6 +112,7 @@ def learn(ended: Sequence[Submission], config: SimulationConfig) -> DurationMode
 def facts_of(spec: Submission, config: SimulationConfig) -> JobFacts:
     """Return a job's features before it runs, with its GPU usage if there are measurements of it."""
     from controller.policies.scheduling.lucid.estimates import submission as described
+    from controller.policies.scheduling.lucid.family import usage_of
 
     try:
         return described(spec, usage_of(spec, config))
