@@ -96,10 +96,14 @@ class Tiresias:
         for level, job in chosen:
             if job.order in self._groups:
                 continue
-            gpus = slots.allocate(job.spec.gpus)
+            gpus = self._take(slots, job.spec.gpus)
             if gpus is not None:
                 self._groups[job.order] = Group((job,), gpus, reason=f"queue {level}")
                 self._level[job.order] = level
+
+    def _take(self, slots: FreeGpus, gpus: int) -> tuple[int, ...] | None:
+        """Take GPUs for a job; the replica of Muri's Tiresias takes others."""
+        return slots.allocate(gpus)
 
     def _wake_s(self, now_s: float) -> float | None:
         """Return the time when the next running job reaches its queue's limit; None: no job will."""
