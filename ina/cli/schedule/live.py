@@ -68,7 +68,7 @@ class LiveSettings:
         Declared(
             min=0,
             metavar="ITERATIONS",
-            help="First measure the stage times of jobs whose stage times are not in the file, over this "
+            help="Measure the stage times of jobs for which the file has none, before the jobs run, over this "
             "many iterations; 0: do not measure.",
         ),
     ] = 0

@@ -136,7 +136,7 @@ def _of_file(path: Path) -> list[dict[str, Any]]:
 def jobs(
     *,
     switch: Annotated[
-        str, Declared(hidden=True, help="Fail, and name the command that lists a switch's jobs.")
+        str, Declared(hidden=True, help="Fail and name the command that lists a switch's jobs.")
     ] = "",
     at: ControllerOptions,
     every: Annotated[bool, Declared("--all", help="List the controller's jobs that are over, too.")] = False,

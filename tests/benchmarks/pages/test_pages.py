@@ -79,7 +79,7 @@ def test_what_the_machine_decides_is_not_compared() -> None:
 
 def test_seeds_of_a_page_without_any_are_refused() -> None:
     run = Scenario(labels={}, jobs=(JOB,), settings=VirtualSettings())
-    with pytest.raises(ValueError, match="no run of the page has a seed"):
+    with pytest.raises(ValueError, match="no run of the experiment has a seed"):
         with_seeds([run], 1)
 
 
