@@ -38,7 +38,7 @@ from softswitch.p4runtime.state import Backend, Bundle, Device
 from softswitch.stf.control import EmbeddedPlane
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-_SOMEBODY: Final = 0
+_SET_BYTE: Final = 0
 """The byte that `StopSignal.set` writes in place of a signal's number."""
 
 
@@ -52,12 +52,12 @@ class StopSignal:
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._heard, self._told = socket.socketpair()
-        self._told.setblocking(False)  # if the socket is full, the event is set already
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)  # if the socket is full, the event is set already
 
     def __enter__(self) -> Self:
         """Take over SIGTERM and SIGINT. Raises ValueError in any thread except the main one."""
-        self._woke = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
+        self._woke = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, _only_wake) for number in SIGNALS}
         return self
 
@@ -67,14 +67,14 @@ class StopSignal:
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._woke)
         self._event.set()
-        self._heard.close()
-        self._told.close()
+        self._reader.close()
+        self._writer.close()
 
     def set(self) -> None:
         """Set the event, from any thread; after `__exit__` this has no effect."""
         self._event.set()
         with contextlib.suppress(OSError):
-            self._told.send(bytes((_SOMEBODY,)))
+            self._writer.send(bytes((_SET_BYTE,)))
 
     def wait(self, timeout_s: float) -> bool:
         """Wait at most `timeout_s` seconds; return True if the switch must stop.
@@ -85,7 +85,7 @@ class StopSignal:
 
     def wait_in_main_thread(self) -> None:
         """Wait until the switch must stop; other signals go to their handlers."""
-        while self._heard.recv(1)[0] not in (_SOMEBODY, *SIGNALS):
+        while self._reader.recv(1)[0] not in (_SET_BYTE, *SIGNALS):
             pass
         self._event.set()
 
@@ -246,13 +246,13 @@ def _refused() -> Iterator[None]:
         raise PipelineError(str(error)) from error
 
 
-def _description(switch: Switch, service: Service, asked: SwitchSettings) -> dict[str, object]:
+def _description(switch: Switch, service: Service, settings: SwitchSettings) -> dict[str, object]:
     return {
         "p4runtime": service.address,
         "grpc_port": service.port,
         **_reached_at(switch),
-        "device_id": asked.device_id,
-        "program": asked.program.stem if asked.program else None,
+        "device_id": settings.device_id,
+        "program": settings.program.stem if settings.program else None,
     }
 
 
@@ -275,24 +275,24 @@ def _reached_at(switch: Switch) -> dict[str, object]:
     }
 
 
-def _watch(asked: SwitchSettings, known: str, service: Service, stop: StopSignal) -> None:
+def _watch(settings: SwitchSettings, known: str, service: Service, stop: StopSignal) -> None:
     """Reload the program whenever its preprocessed text differs from `known`, until the switch stops."""
-    assert asked.program is not None
+    assert settings.program is not None
     complaint = ""
     while not stop.wait(WATCH_S):
         try:
-            source = preprocess_once(asked.program, defines=asked.defines)
+            source = preprocess_once(settings.program, defines=settings.defines)
             if source == known:
                 continue
             known = source
             service.device.reload(source)
         except (CompileError, PipelineError, RequestError, OSError) as error:
             if str(error) != complaint:
-                _say(asked.ready, {"error": f"the previous program keeps running: {error}"})
+                _say(settings.ready, {"error": f"the previous program keeps running: {error}"})
             complaint = str(error)
         else:
             complaint = ""
-            _say(asked.ready, {"reloaded": asked.program.stem})
+            _say(settings.ready, {"reloaded": settings.program.stem})
 
 
 def _answer(switch: Switch, captures: CaptureFiles | None, answers: TextIO | None, stop: StopSignal) -> None:

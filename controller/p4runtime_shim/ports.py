@@ -47,7 +47,7 @@ def ports_of(address: str, tls: Tls | None = None) -> dict[int, PortEnds] | None
     """Return a switch's ports by number, in order; None if it reports no ports (as BMv2) or is silent."""
     channel = grpc.secure_channel(address, tls.credentials()) if tls else grpc.insecure_channel(address)
     try:
-        return _ports(_asked(channel))
+        return _ports(_query(channel))
     except grpc.RpcError:
         return None
     finally:
@@ -76,21 +76,21 @@ class SwitchWatch:
     """
 
     def __init__(self) -> None:
-        self._asking: dict[str, _PortQuery] = {}
+        self._queries: dict[str, _PortQuery] = {}
 
     def __call__(self, address: str) -> SwitchReport | None:
         """Return the report of the switch at `address`; None if it sends no reports (as BMv2) or is silent.
 
         The report of a switch without revisions has only its ports, as from `ports_of`.
         """
-        asking = self._asking.get(address)
-        if asking is None:
-            asking = self._asking[address] = _PortQuery(address)
+        query = self._queries.get(address)
+        if query is None:
+            query = self._queries[address] = _PortQuery(address)
         try:
-            return asking()
+            return query()
         except grpc.RpcError:
-            del self._asking[address]  # a new connection finds a switch that was started anew at once
-            asking.close()
+            del self._queries[address]  # a new connection finds a switch that was started anew at once
+            query.close()
             return None
 
 
@@ -109,19 +109,19 @@ class _PortQuery:
             for name in names:
                 path.elem.add(name=name)
         self._request: bytes = request.SerializeToString()
-        self._tells_revision = True
+        self._has_revision = True
         self._last: tuple[bytes, SwitchReport] = b"", SwitchReport({})
 
     def __call__(self) -> SwitchReport:
         """Return the switch's report. Raises grpc.RpcError."""
-        if not self._tells_revision:
-            return SwitchReport(_ports(_asked(self._channel)))
+        if not self._has_revision:
+            return SwitchReport(_ports(_query(self._channel)))
         try:
             answer = self._get(self._request, timeout=_TIMEOUT_S)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.NOT_FOUND:
                 raise
-            self._tells_revision = False
+            self._has_revision = False
             return self()
         for notification in answer.notification:
             notification.timestamp = 0  # of the answer, not of its content
@@ -152,7 +152,7 @@ def _report(answer: Any) -> SwitchReport:
     )
 
 
-def _asked(channel: grpc.Channel) -> bytes:
+def _query(channel: grpc.Channel) -> bytes:
     """Return a switch's encoded answer about the state of its ports. Raises grpc.RpcError."""
     from p4src.messages import gnmi  # imported here: only runs on attached switches need it
 
@@ -168,8 +168,8 @@ def _asked(channel: grpc.Channel) -> bytes:
 def _ports(answer: bytes) -> dict[int, PortEnds]:
     from p4src.messages import gnmi
 
-    told = gnmi.GetResponse.FromString(answer)
-    states = [json.loads(update.val.json_val) for each in told.notification for update in each.update]
+    response = gnmi.GetResponse.FromString(answer)
+    states = [json.loads(update.val.json_val) for each in response.notification for update in each.update]
     found = (
         (int(state["id"]), PortEnds.of(state.get("description", ""), state.get("oper-status", "UP")))
         for state in states

@@ -177,13 +177,13 @@ class Joint:
         """
         now_s = view.now_s
         order = sorted(view.jobs.values(), key=lambda job: (*self.rank(job, now_s), job.order))
-        going_on = _that_go_on(order, view.cluster.gpus)
-        room = _Room(view.cluster, network.topology, going_on)
+        continuing = _that_go_on(order, view.cluster.gpus)
+        room = _Room(view.cluster, network.topology, continuing)
         groups: list[Group] = []
         placed: dict[str, Job] = {}
-        stay = [*view.kept, *(job for group in going_on for job in group.jobs)]
+        stay = [*view.kept, *(job for group in continuing for job in group.jobs)]
         beside = {job.spec.name: network.placed(job.spec.name) for job in stay}
-        held = {job.spec.name: group.gpus for group in going_on for job in group.jobs}
+        held = {job.spec.name: group.gpus for group in continuing for job in group.jobs}
         for job in order:
             name = job.spec.name
             beside.pop(name, None)
@@ -211,12 +211,12 @@ class Joint:
     ) -> Job | None:
         """Return `job` with its best place; None if too few GPUs are free."""
         options: list[Job] = []
-        has = network.placed(job.spec.name)
-        stays = has is not None and job.group is not None and room.holds(job.group.gpus)
-        if stays and has is not None:
-            if has.tree is None or not self._pays(job, now_s):
-                return has
-            options.append(has)
+        current = network.placed(job.spec.name)
+        stays = current is not None and job.group is not None and room.holds(job.group.gpus)
+        if stays and current is not None:
+            if current.tree is None or not self._pays(job, now_s):
+                return current
+            options.append(current)
         topology, described = network.topology, network.job(job.spec.name)
         problem = PlacementProblem(topology, tuple(running), random.Random(0))
         left_s = self.urgency.left_s(job, now_s)

@@ -130,8 +130,8 @@ def find(kind: str, name: str) -> Any:
         return known[name]
     installed = plugins.names(group)
     if not plugins.is_external(name) and name not in installed:
-        there = hint(name, [*known, *installed, *([SCHEDULER] if kind == "placement" else [])])
-        raise BadSpec(f"{kind} {name!r}: {there}; path.py:Name names a function in a file")
+        advice = hint(name, [*known, *installed, *([SCHEDULER] if kind == "placement" else [])])
+        raise BadSpec(f"{kind} {name!r}: {advice}; path.py:Name names a function in a file")
     if kind != "placement":
         return plugins.function(name, group)
     from controller.policies.placement.policy import PlacementPolicy
@@ -201,8 +201,8 @@ def check_known(name: str) -> None:
     if kind := family(name):
         policies = ", ".join(find_family(kind).policies)
         raise BadSpec(f"family {kind!r} has no policy {name.rpartition(':')[2]!r}; it has {policies}")
-    named_so = plugins.is_external(name) or plugins.is_module(name) or name in plugins.names(GROUP)
-    if named_so and name.partition(":")[0] not in FAMILIES:
+    loadable = plugins.is_external(name) or plugins.is_module(name) or name in plugins.names(GROUP)
+    if loadable and name.partition(":")[0] not in FAMILIES:
         _maker(name)
         return
     raise BadSpec(
@@ -228,12 +228,12 @@ def parse_setting(text: str) -> tuple[str, float]:
 
 def check_settings(settings: Iterable[tuple[str, float]], policies: Iterable[str]) -> None:
     """Raise BadSpec for a setting that none of the policies has, or an invalid value."""
-    each_has = [_settings(policy) for policy in policies]
+    policy_settings = [_settings(policy) for policy in policies]
     for name, value in settings:
-        found = [has[name] for has in each_has if name in has]
+        found = [known[name] for known in policy_settings if name in known]
         if not found:
-            there = sorted({known for has in each_has for known in has})
-            raise BadSpec(f"setting {name!r} is unknown here; known are {', '.join(there) or 'none'}")
+            names = sorted({key for known in policy_settings for key in known})
+            raise BadSpec(f"setting {name!r} is unknown here; known are {', '.join(names) or 'none'}")
         for setting in found:
             setting.check(name, value)
 
@@ -299,9 +299,9 @@ def _make(name: str, config: SimulationConfig) -> Setup:
 
     Raises BadSpec for an object that is not a policy, and for a callable that fails.
     """
-    maker, has = _maker(name), _parameters(name)
+    maker, own = _maker(name), _parameters(name)
     chosen = {
-        key: int(value) if has[key].whole else value for key, value in resolve_settings(has, config).items()
+        key: int(value) if own[key].whole else value for key, value in resolve_settings(own, config).items()
     }
     try:
         made = maker(**chosen)

@@ -157,15 +157,15 @@ class Fleet:
                 that cannot be deleted, because a switch is gone, admit no packets; the next admission to
                 that switch deletes them.
         """
-        asked = dict.fromkeys(switch.name for switch in deployment.root.walk())
-        for name in asked:
+        switch_names = dict.fromkeys(switch.name for switch in deployment.root.walk())
+        for name in switch_names:
             self._controller(name)
-        with self._turns(asked, moves=False) as observed:
-            most = min(seen.info.max_members for seen in observed.values())
+        with self._turns(switch_names, moves=False) as observed:
+            most = min(state.info.max_members for state in observed.values())
             parts = lay_out(deployment, max_members=most)
             present = {
-                name: [job for job in seen.contents.jobs.values() if not self._has_expired(job)]
-                for name, seen in observed.items()
+                name: [job for job in state.contents.jobs.values() if not self._has_expired(job)]
+                for name, state in observed.items()
             }
             if identity is None:
                 everywhere = [job for jobs in present.values() for job in jobs]
@@ -214,8 +214,8 @@ class Fleet:
             self._moving.pop((name, on_switch.job), None)
             try:
                 with self._turns([name], moves=False) as observed:
-                    there = observed[name].contents.jobs.get(on_switch.job)
-                    if there is None or there.generation != on_switch.generation:
+                    present = observed[name].contents.jobs.get(on_switch.job)
+                    if present is None or present.generation != on_switch.generation:
                         with switch_in_errors(name):
                             raise self.controllers[name].no_such_job(on_switch.job)
                     self._clear(observed, lambda job: job.job == admission.job)
@@ -226,9 +226,9 @@ class Fleet:
         if failed or len(gone) == len(admission.switches):
             raise [*gone, *failed][-1]
 
-    def _clear(self, observed: Mapping[str, SwitchState], goes: Callable[[Admission], bool]) -> list[Action]:
-        """Remove the jobs for which `goes` is true, and rows that belong to no job; call within `_turns`."""
-        return self._apply_actions(reconcile({}, observed, may_remove=goes).actions)
+    def _clear(self, observed: Mapping[str, SwitchState], drop: Callable[[Admission], bool]) -> list[Action]:
+        """Remove the jobs for which `drop` is true, and rows that belong to no job; call within `_turns`."""
+        return self._apply_actions(reconcile({}, observed, may_remove=drop).actions)
 
     def renew(self, admission: TreeAdmission, registration: Registration) -> None:
         """Replace a job's registration on all its switches. Raises NoSuchJob; SwitchError."""
@@ -378,7 +378,7 @@ class Fleet:
         """
         if not actions:
             return []
-        there, self._known_jobs = self._known_jobs, None
+        known, self._known_jobs = self._known_jobs, None
         adds = []
         for action in actions:
             if action.verb == "add":
@@ -395,12 +395,12 @@ class Fleet:
         self._refused = False
         for action in adds:
             self._applied(action)
-        if there is not None and {action.verb for action in actions} <= {"add", "remove", "clear"}:
+        if known is not None and {action.verb for action in actions} <= {"add", "remove", "clear"}:
             for action in actions:
-                there.setdefault(action.switch, {}).pop(action.job, None)
+                known.setdefault(action.switch, {}).pop(action.job, None)
                 if action.verb == "add" and action.admission is not None:
-                    there[action.switch][action.job] = action.admission
-            self._known_jobs = there
+                    known[action.switch][action.job] = action.admission
+            self._known_jobs = known
         return list(actions)
 
     def _apply_stage(self, stage: Sequence[tuple[str, Write]], *, at_once: bool) -> None:
@@ -455,10 +455,10 @@ class Fleet:
         """
         revisions = revisions or {}
         jobs_of = per_switch(desired)
-        wanted, there = _by_job(jobs_of, jobs_of), self._known_jobs
-        if there is None or there.keys() != self.controllers.keys():
+        wanted, present = _by_job(jobs_of, jobs_of), self._known_jobs
+        if present is None or present.keys() != self.controllers.keys():
             return False
-        if {name: jobs for name, jobs in there.items() if jobs} != wanted:
+        if {name: jobs for name, jobs in present.items() if jobs} != wanted:
             return False
         try:
             for name, controller in self.controllers.items():
@@ -563,11 +563,11 @@ class Fleet:
                     found[key][name] = dict(before[1])
                 else:
                     at.setdefault(name, {})[key] = on_switch
-        for name, asked in at.items():
+        for name, admissions in at.items():
             with contextlib.suppress(ControllerError):
-                rows = [on_switch.counter_row for on_switch in asked.values()]
+                rows = [on_switch.counter_row for on_switch in admissions.values()]
                 counted = self._controller(name).rows_counters(rows, outcomes)
-                for key, on_switch in asked.items():
+                for key, on_switch in admissions.items():
                     found[key][name] = counts = counted[on_switch.counter_row]
                     if name in received:
                         known = name, on_switch.counter_row, on_switch.generation

@@ -184,8 +184,8 @@ def _receiver_row(job: int, replica: int, to: Member | Uplink) -> TableEntry:
     if isinstance(to, Member) and to.rank is not None:
         return TableEntry(names.RECEIVER, match, names.DELIVER, {**address, "rank": to.rank})
     ranks = to.ranks if isinstance(to, Member) else ALL_RANKS
-    takers = {"first_rank": ranks.start, "rank_count": len(ranks)}
-    return TableEntry(names.RECEIVER, match, names.PASS_ON, {**address, **takers})
+    receivers = {"first_rank": ranks.start, "rank_count": len(ranks)}
+    return TableEntry(names.RECEIVER, match, names.PASS_ON, {**address, **receivers})
 
 
 @dataclass(frozen=True, slots=True)

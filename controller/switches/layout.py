@@ -197,19 +197,19 @@ class _Layout:
                 yield from self.node(link.child, replace(up, port=link.child_port, bitmap=1 << first))
 
     def _part(self, switch: Branch, members: tuple[Member, ...], parent: Uplink | None, node: int) -> Part:
-        asked = self._deployment
+        deployment = self._deployment
         return Part(
             members,
-            asked.slots,
-            mode=asked.mode,
+            deployment.slots,
+            mode=deployment.mode,
             region=switch.region,
-            preempt=asked.preempt,
-            ageing=asked.ageing,
-            window=asked.window,
-            max_age_us=asked.max_age_us,
-            fallback=None if parent else asked.fallback,
+            preempt=deployment.preempt,
+            ageing=deployment.ageing,
+            window=deployment.window,
+            max_age_us=deployment.max_age_us,
+            fallback=None if parent else deployment.fallback,
             place=TreePosition(node, parent, self._result_bitmap, switch.transit),
-            shared_ports=asked.shared_ports,
+            shared_ports=deployment.shared_ports,
         )
 
 
@@ -447,13 +447,13 @@ class TreeAdmission:
 
     def at(self, regions: Mapping[str, Region]) -> TreeAdmission:
         """Return the job with these regions, by switch; switches that only forward are left as they are."""
-        there = {
+        switches = {
             name: replace(held, region=regions[name], change=None)
             if name in regions and not held.transit
             else held
             for name, held in self.switches.items()
         }
-        return replace(self, switches=there)
+        return replace(self, switches=switches)
 
     @property
     def _any(self) -> Admission:

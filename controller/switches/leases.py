@@ -62,17 +62,17 @@ class Owner:
 
     def mark(self) -> TableEntry:
         """Return the row that marks a switch as this owner's."""
-        said = json.dumps({"ina_owner": asdict(self)}).encode()
+        metadata = json.dumps({"ina_owner": asdict(self)}).encode()
         match = {names.BRIDGE_KEY: OWNER_MAC}
-        return TableEntry(names.BRIDGE, match, names.FORWARD, {"port": _DROPS}, metadata=said)
+        return TableEntry(names.BRIDGE, match, names.FORWARD, {"port": _DROPS}, metadata=metadata)
 
 
 def owner_of(mark: TableEntry) -> Owner | None:
     """Return the owner that wrote a mark; None: the mark names no owner."""
     try:
         match json.loads(mark.metadata):
-            case {"ina_owner": {"id": str(name), "name": str(said), "process": str(process)}}:
-                return Owner(name, said, process)
+            case {"ina_owner": {"id": str(id_), "name": str(name), "process": str(process)}}:
+                return Owner(id_, name, process)
     except (ValueError, RecursionError):
         pass
     return None
@@ -164,30 +164,30 @@ class LeaseWatch:
             registration = job.registration
             if registration is None or registration.lease_s is None:
                 continue
-            seen = before.get((job.job, job.generation))
-            if seen is None:
-                seen = _WatchedLease(registration)
-            elif seen.registration.renewals != registration.renewals:
-                seen = _WatchedLease(registration, renewed=True)
+            lease = before.get((job.job, job.generation))
+            if lease is None:
+                lease = _WatchedLease(registration)
+            elif lease.registration.renewals != registration.renewals:
+                lease = _WatchedLease(registration, renewed=True)
             else:
-                seen.for_s += min(since_s, registration.lease_s / RENEWALS_PER_LEASE)
-            seen.ended = bool(registration.process) and self._has_ended(registration.process)
-            self._watched[job.job, job.generation] = seen
+                lease.for_s += min(since_s, registration.lease_s / RENEWALS_PER_LEASE)
+            lease.ended = bool(registration.process) and self._has_ended(registration.process)
+            self._watched[job.job, job.generation] = lease
 
     def has_expired(self, job: Admission) -> bool:
         """Return whether a job's lease was seen to expire, or its holder to have ended."""
-        seen = self._watched.get((job.job, job.generation))
-        return seen is not None and seen.expired
+        lease = self._watched.get((job.job, job.generation))
+        return lease is not None and lease.expired
 
     def was_renewed(self, job: Admission) -> bool:
         """Return whether a job's lease was seen to be renewed, and not to expire since."""
-        seen = self._watched.get((job.job, job.generation))
-        return seen is not None and seen.renewed and not seen.expired
+        lease = self._watched.get((job.job, job.generation))
+        return lease is not None and lease.renewed and not lease.expired
 
     def lease_wait_s(self) -> float | None:
         """Return the seconds until each lease has been renewed or has expired; None: each already has.
 
         Leases written by earlier versions, whose end is unknown, are left out.
         """
-        open_ = [seen for seen in self._watched.values() if not seen.renewed and not seen.expired]
-        return max((seen.length_s - seen.for_s for seen in open_ if seen.length_s < math.inf), default=None)
+        open_ = [each for each in self._watched.values() if not each.renewed and not each.expired]
+        return max((each.length_s - each.for_s for each in open_ if each.length_s < math.inf), default=None)

@@ -113,11 +113,11 @@ def _check_memory(part: Part) -> None:
         raise BadJob("the root of a job must aggregate; a region of size 0 is enough")
 
 
-def _check_address(who: str, at: Member | Uplink) -> None:
+def _check_address(role: str, at: Member | Uplink) -> None:
     mac_to_int(at.mac)
     ipv4_to_int(at.ip)
     if not 0 < at.udp_port < 1 << 16:
-        raise BadJob(f"{who} has UDP port {at.udp_port}; ports are 1 to 65535")
+        raise BadJob(f"{role} has UDP port {at.udp_port}; ports are 1 to 65535")
 
 
 _JOB_IDS = range(1, 1 << 16)

@@ -259,10 +259,10 @@ class _Switch:
         self._wanted = {key_of(row) for rows in self._supporting.values() for row in rows}
         self._wanted |= {key_of(job_row(job)) for job in self.desired.values()}
         self._groups = {row.id: row for row in observed.rows if isinstance(row, MulticastGroup)}
-        self._there: dict[object, list[TableEntry]] = {}
+        self._job_entries: dict[object, list[TableEntry]] = {}
         for row in observed.rows:
             if isinstance(row, TableEntry):
-                self._there.setdefault(row.match[names.JOB_KEY], []).append(row)
+                self._job_entries.setdefault(row.match[names.JOB_KEY], []).append(row)
         self._keyed: dict[object, dict[Key, TableEntry]] = {}
         """By job id: the job's entries. Added when a job's entries are needed, because most jobs stay
         unchanged."""
@@ -346,13 +346,13 @@ class _Switch:
                     why = f"it is moving to {_slots(change.region)}, and to {_slots(want.region)} after that"
                     self.waiting.append(WaitingStep(self.name, number, why))
                 continue
-            there = self._jobs[number] = replace(here, region=change.region, change=None)
+            settled = self._jobs[number] = replace(here, region=change.region, change=None)
             old, row = (self._of(number)[key_of(each)] for each in (change_row(here), job_row(here)))
             params = {**row.params, "offset": change.region.offset, "size": change.region.size}
-            there_row = [replace(row, params=params)] if change.region != here.region else []
-            writes = self._write(("MODIFY", there_row), ("DELETE", [old]))
+            moved_row = [replace(row, params=params)] if change.region != here.region else []
+            writes = self._write(("MODIFY", moved_row), ("DELETE", [old]))
             why = f"no packet needs {_slots(here.region)} any more"
-            yield Action("settle", self.name, number, why, writes, there)
+            yield Action("settle", self.name, number, why, writes, settled)
 
     def _moved(self, here: Admission) -> bool:
         assert here.change is not None
@@ -364,12 +364,12 @@ class _Switch:
     def repair(self) -> Iterator[Action]:
         for number, here, want in self._present():
             keeps_region = not want.transit
-            said, wanted = here.registration, want.registration
+            current, wanted = here.registration, want.registration
             goal = replace(
                 want,
                 region=here.region if keeps_region else want.region,
                 change=here.change if keeps_region else None,
-                registration=wanted if (wanted is None) != (said is None) else said,
+                registration=wanted if (wanted is None) != (current is None) else current,
             )
             rows = [*self._supporting[number]]
             if goal.change is not None:
@@ -483,7 +483,7 @@ class _Switch:
     def _of(self, number: object) -> dict[Key, TableEntry]:
         """Return the known entries of a job id, which `_write` updates."""
         if number not in self._keyed:
-            self._keyed[number] = {key_of(row): row for row in self._there.get(number, ())}
+            self._keyed[number] = {key_of(row): row for row in self._job_entries.get(number, ())}
         return self._keyed[number]
 
     def _differing(self, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
@@ -491,12 +491,12 @@ class _Switch:
         new, wrong = [], []
         for row in rows:
             if isinstance(row, MulticastGroup):
-                there: Row | None = self._groups.get(row.id)
+                known: Row | None = self._groups.get(row.id)
             else:
-                there = self._of(row.match[names.JOB_KEY]).get(key_of(row))
-            if there is None:
+                known = self._of(row.match[names.JOB_KEY]).get(key_of(row))
+            if known is None:
                 new.append(row)
-            elif not _same(there, row):
+            elif not _same(known, row):
                 wrong.append(row)
         return new, wrong
 

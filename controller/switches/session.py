@@ -185,11 +185,11 @@ class SwitchSession:
         """Return the mark on the switch. Raises OtherOwner for the mark of another owner that is not gone."""
         mark = owner.mark()
         row = self._target.read_row(mark.table, mark.match)
-        there = None if row is None else owner_of(row)
-        if there is not None and there != owner and (self._owned or not self._is_left(there)):
+        found = None if row is None else owner_of(row)
+        if found is not None and found != owner and (self._owned or not self._is_left(found)):
             self._owned = False
             raise OtherOwner(
-                f"the switch at {self.address} belongs to {there.name} (id {there.id}); only one controller"
+                f"the switch at {self.address} belongs to {found.name} (id {found.id}); only one controller"
                 " may decide on its jobs"
             )
         return row
@@ -203,10 +203,10 @@ class SwitchSession:
         mark = owner.mark()
         row = self._target.read_row(mark.table, mark.match) if take_over else self._marked(owner)
         self._owned = False
-        there = None if row is None else owner_of(row)
-        if there != owner:
-            if there is not None and there.id != owner.id:
-                _log.warning("the switch at %s is taken over from %s", self.address, there.name)
+        found = None if row is None else owner_of(row)
+        if found != owner:
+            if found is not None and found.id != owner.id:
+                _log.warning("the switch at %s is taken over from %s", self.address, found.name)
             self._target.write("INSERT" if row is None else "MODIFY", [mark])
         self._owned = True
 
@@ -475,9 +475,9 @@ class SwitchSession:
         Raises SwitchError.
         """
         wanted = list(entries)
-        there = self._target.read(sorted({each.table for each in wanted}))
+        rows = self._target.read(sorted({each.table for each in wanted}))
         known = {
-            (row.table, frozenset(row.match.items())): row for row in there if isinstance(row, TableEntry)
+            (row.table, frozenset(row.match.items())): row for row in rows if isinstance(row, TableEntry)
         }
         missing = [each for each in wanted if known.get((each.table, frozenset(each.match.items()))) != each]
         new = [
@@ -496,8 +496,8 @@ class SwitchSession:
             if changed:
                 self.install(changed)
         strange = [known.get((each.table, frozenset(each.match.items()))) for each in without]
-        if there_still := [row for row in strange if row is not None]:
-            self.uninstall(there_still)
+        if present := [row for row in strange if row is not None]:
+            self.uninstall(present)
         return len(missing)
 
     def set_ecn_threshold(self, depth: int) -> None:

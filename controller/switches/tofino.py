@@ -71,7 +71,7 @@ class TofinoTarget:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._physical: ProgramInfo | None = None
-        self._asked = False
+        self._program_read = False
         self.address = target.address
 
     @property
@@ -103,7 +103,7 @@ class TofinoTarget:
         """Return the description of the loaded program, or None if there is none."""
         found = self._target.program()
         self._physical = None if found is None else found.physical
-        self._asked = True
+        self._program_read = True
         return found
 
     def runs(self, bundle: ProgramBundle) -> bool:
@@ -121,7 +121,7 @@ class TofinoTarget:
 
         Raises Refused; UnknownName; BadJob for a job that programs for Tofino cannot serve.
         """
-        if not self._asked:
+        if not self._program_read:
             self.program()
         if self._physical is None:
             self._target.write(kind, entries)
@@ -149,8 +149,8 @@ class TofinoTarget:
         for row in self._target.read([RECEIVER]):
             if isinstance(row, MulticastGroup):
                 found += [row] if row.id != SELF_GROUP else []
-            elif (seen := _seen(row)) is not None and seen.table in wanted:
-                found.append(seen)
+            elif (restored := _restored(row)) is not None and restored.table in wanted:
+                found.append(restored)
         return found
 
     def read_row(self, table: str, match: Mapping[str, Match]) -> TableEntry | None:
@@ -158,7 +158,7 @@ class TofinoTarget:
         if self._physical is None or table not in _KEPT:
             return self._target.read_row(table, match)
         kept = self._target.read_row(RECEIVER, _kept_match(table, match))
-        return None if kept is None else _seen(kept)
+        return None if kept is None else _restored(kept)
 
     def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:
         """Read the packet counts of some cells of a counter."""
@@ -187,15 +187,15 @@ class TofinoTarget:
 
     def _put(self, job: int, wanted: Sequence[TableEntry]) -> None:
         tables = [MEMBER, EXITS, RECEIVER, *([NEIGHBOUR, PART] if self._shared else [])]
-        there = {
+        found = {
             _key(row): row
             for row in self._target.read(tables)
-            if isinstance(row, TableEntry) and row.match[JOB_KEY] == job and _seen(row) is None
+            if isinstance(row, TableEntry) and row.match[JOB_KEY] == job and _restored(row) is None
         }
         goal = {_key(row): row for row in wanted}
-        self._write_if_any("DELETE", [row for key, row in there.items() if key not in goal])
-        self._write_if_any("MODIFY", [row for key, row in goal.items() if key in there and there[key] != row])
-        self._write_if_any("INSERT", [row for key, row in goal.items() if key not in there])
+        self._write_if_any("DELETE", [row for key, row in found.items() if key not in goal])
+        self._write_if_any("MODIFY", [row for key, row in goal.items() if key in found and found[key] != row])
+        self._write_if_any("INSERT", [row for key, row in goal.items() if key not in found])
 
     def _write_if_any(self, kind: Kind, entries: Sequence[Entry]) -> None:
         if entries:
@@ -244,13 +244,13 @@ def _kept(entry: Entry) -> Entry:
             action, param = _BRIDGE[entry.action]
             return replace(entry, table=BRIDGE, action=action, params={param: entry.params[param]})
         case TableEntry(table=table) if table in _KEPT:
-            said = {
+            stored = {
                 "action": entry.action,
                 "params": dict(entry.params),
                 "metadata": entry.metadata.decode("latin-1"),
             }
             match = _kept_match(table, entry.match)
-            return TableEntry(RECEIVER, match, "Egress.drop", metadata=json.dumps(said).encode())
+            return TableEntry(RECEIVER, match, "Egress.drop", metadata=json.dumps(stored).encode())
         case _:
             return entry
 
@@ -264,15 +264,15 @@ def _kept_match(table: str, match: Mapping[str, Match]) -> dict[str, Match]:
     }
 
 
-def _seen(row: TableEntry) -> TableEntry | None:
+def _restored(row: TableEntry) -> TableEntry | None:
     """Return the job's row that `_kept` stored in an entry; None if the entry stores none."""
     kind = row.match.get(KIND_KEY)
     table = _TABLE_OF.get(kind) if row.table == RECEIVER and isinstance(kind, int) else None
     if table is None:
         return None
-    said = json.loads(row.metadata)
+    stored = json.loads(row.metadata)
     match = {names.JOB_KEY: row.match[JOB_KEY]}
     if (second := _SECOND_KEY.get(table)) is not None:
         match[second] = row.match[EGRESS_PORT]
-    metadata = said["metadata"].encode("latin-1")
-    return TableEntry(table, match, said["action"], said["params"], metadata=metadata)
+    metadata = stored["metadata"].encode("latin-1")
+    return TableEntry(table, match, stored["action"], stored["params"], metadata=metadata)

@@ -147,8 +147,8 @@ def _from(admission: Admission, port: int | None, **more: Match) -> dict[str, Ma
 
 
 def _contributor(admission: Admission, member: Member) -> dict[str, Match]:
-    said = {"node": admission.node, "bitmap": member.bitmap, "fan_in": admission.fan_in}
-    return _from(admission, member.port, **said)
+    fields = {"node": admission.node, "bitmap": member.bitmap, "fan_in": admission.fan_in}
+    return _from(admission, member.port, **fields)
 
 
 def _exclusive(admission: Admission) -> Iterator[TableEntry]:
@@ -157,8 +157,8 @@ def _exclusive(admission: Admission) -> Iterator[TableEntry]:
         match = {**_contributor(admission, member), KIND_KEY: GRADIENT}
         yield TableEntry(MEMBER, match, "Ingress.contributes", {**whole, "root": int(admission.root)})
     if admission.uplink is not None and not admission.root:
-        said = {"node": 0, "bitmap": admission.result_bitmap, "fan_in": admission.result_bitmap.bit_count()}
-        match = {**_from(admission, admission.uplink.port, **said), KIND_KEY: RESULT}
+        fields = {"node": 0, "bitmap": admission.result_bitmap, "fan_in": admission.result_bitmap.bit_count()}
+        match = {**_from(admission, admission.uplink.port, **fields), KIND_KEY: RESULT}
         yield TableEntry(MEMBER, match, "Ingress.comes_down", whole)
 
 

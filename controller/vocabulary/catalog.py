@@ -134,9 +134,9 @@ class Cluster:
 
     def check_room(self, name: str, gpus: int) -> None:
         """Raise BadSpec if job `name` asks for more GPUs than all servers have."""
-        there = len(self.node_of)  # including GPUs of servers that are down, which come back
-        if gpus > there:
-            raise BadSpec(f"job {name!r} asks for {plural(gpus, 'GPU')}; the cluster has {there}")
+        total = len(self.node_of)  # including GPUs of servers that are down, which come back
+        if gpus > total:
+            raise BadSpec(f"job {name!r} asks for {plural(gpus, 'GPU')}; the cluster has {total}")
 
 
 SLOTS = Switch("s").slots

@@ -463,12 +463,12 @@ def _yaml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
         table: dict[str, Any] = {}
         for key, below in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.value in table:
-                told = (
+                reason = (
                     f"the key {quoted(key.value)} appears twice"
                     if isinstance(key.value, str)
                     else "a key is not a text"
                 )
-                raise BadSpec(f"{path}:{key.start_mark.line + 1}: {told}")
+                raise BadSpec(f"{path}:{key.start_mark.line + 1}: {reason}")
             table[key.value] = value(below, (*where, key.value))
             lines[(*where, key.value)] = key.start_mark.line + 1  # a list begins below its key
         return table

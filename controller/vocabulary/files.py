@@ -198,9 +198,9 @@ def check_job(job: Job, topology: Topology) -> None:
             f"{what}: fallback = {job.fallback!r}: no fallback server runs there; want {' or '.join(serving)}"
         )
     for server in job.hosts:
-        wanted, has = job.servers.count(server) * job.gpus_per_worker, topology.server[server].gpus
-        if wanted > has:
-            raise BadSpec(f"{what}: servers: {plural(wanted, 'GPU')} of {server!r}, which has {has}")
+        wanted, available = job.servers.count(server) * job.gpus_per_worker, topology.server[server].gpus
+        if wanted > available:
+            raise BadSpec(f"{what}: servers: {plural(wanted, 'GPU')} of {server!r}, which has {available}")
     if job.tree is None:
         return
     for switch in (*job.tree.switches, *job.tree.aggregators):
@@ -523,6 +523,6 @@ def _tables(document: Document) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the tables of a document with their kinds, the document itself first."""
     yield "", document.data
     for kind in (*schema.TABLES,)[1:]:
-        there = document.data.get(kind)
-        tables = there if isinstance(there, list) else [there]
+        value = document.data.get(kind)
+        tables = value if isinstance(value, list) else [value]
         yield from ((kind, table) for table in tables if isinstance(table, dict))

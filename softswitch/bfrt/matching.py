@@ -387,9 +387,9 @@ class _Matching:
         if entry.HasField("key") and not found:
             raise NotFound(f"'{self.table.name}' holds no entry with this match")
         for each in found:
-            yield self._told(each.table_entry, key_only=entry.table_flags.key_only)
+            yield self._entry_of(each.table_entry, key_only=entry.table_flags.key_only)
 
-    def _told(self, message: Any, *, key_only: bool) -> Any:
+    def _entry_of(self, message: Any, *, key_only: bool) -> Any:
         entry = bfruntime.TableEntry(table_id=self.table.id, is_default_entry=message.is_default_action)
         if not message.is_default_action:
             matches = {match.field_id: match for match in message.match}
@@ -398,7 +398,7 @@ class _Matching:
                 if column is PRIORITY:
                     field.exact.value = bytes_of(_PRIORITIES - message.priority, column)
                 else:
-                    _tell_match(field, matches.get(column.id), column)
+                    _write_match(field, matches.get(column.id), column)
         if key_only:
             return entry
         entry.data.SetInParent()
@@ -410,8 +410,8 @@ class _Matching:
             }
             write_data(entry.data, {c.name: params[c.id] for c in action.data}, action.data)
         counts = message.counter_data
-        told = {PACKETS.name: counts.packet_count, BYTES.name: counts.byte_count}
-        write_data(entry.data, told, self.table.data)
+        values = {PACKETS.name: counts.packet_count, BYTES.name: counts.byte_count}
+        write_data(entry.data, values, self.table.data)
         return entry
 
     def usage(self) -> int:
@@ -425,7 +425,7 @@ def _plain(value: int) -> bytes:
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
-def _tell_match(field: Any, match: Any, column: Column) -> None:
+def _write_match(field: Any, match: Any, column: Column) -> None:
     """Fill in the BF Runtime key field `field` from `match`, a P4Runtime match; None matches any value."""
 
     def padded(data: bytes) -> bytes:

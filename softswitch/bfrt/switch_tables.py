@@ -120,13 +120,13 @@ class _Ports(Stored):
     def shown(self, key: tuple[int, ...]) -> Row:
         """Return a port's configuration with its name, connector, lane and state; the state is always up."""
         connector, lane = key[0] // LANES + 1, key[0] % LANES
-        told: Row = {
+        derived: Row = {
             "$PORT_UP": True,
             "$PORT_NAME": f"{connector}/{lane}",
             "$CONN_ID": connector,
             "$CHNL_ID": lane,
         }
-        return {**self.rows[key], **told}
+        return {**self.rows[key], **derived}
 
 
 class _PortCounters:

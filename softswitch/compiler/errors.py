@@ -124,10 +124,10 @@ class Unsupported(CompileError):
 
 def gathered(errors: Sequence[CompileError]) -> CompileError:
     """Return the first error; its `others` holds all further errors, without duplicates."""
-    seen: dict[tuple[str, Position], CompileError] = {}
+    unique: dict[tuple[str, Position], CompileError] = {}
     for error in errors:
         for one in (error, *error.others):
-            seen.setdefault((one.message, one.pos), one)
-    first, *others = seen.values()
+            unique.setdefault((one.message, one.pos), one)
+    first, *others = unique.values()
     first.others = tuple(others)
     return first

@@ -115,7 +115,7 @@ def _built_elsewhere(content: str, here: str) -> Path | None:
 
 
 def _build(text: str, flags: tuple[str, ...], compiler: str, target: Path, hint: str) -> Path:
-    with _alone(target.with_suffix(".c")) as kept:
+    with _locked(target.with_suffix(".c")) as kept:
         if whole(target):  # another process has built it meanwhile
             return target
         if hint:
@@ -136,7 +136,7 @@ def _warn_once(hint: str) -> None:
 
 
 @contextmanager
-def _alone(lock: Path) -> Iterator[Path]:
+def _locked(lock: Path) -> Iterator[Path]:
     """Hold an exclusive lock on the file `lock`, against other threads and processes.
 
     The system releases the lock when the holder's process ends. Lock only files of this user: any user who
@@ -179,9 +179,9 @@ def _failure(command: list[str], status: int, stderr: str) -> str:
     advice = next((of for words, of in _ADVICE if words in first), "")
     if status < 0 and not advice:
         advice = "was there too little memory?"
-    told = f"{first}: {advice}" if advice else first
+    reason = f"{first}: {advice}" if advice else first
     return (
-        f"the C compiler {command[0]} is there, but {_ended(status)}: {told}\n"
+        f"the C compiler {command[0]} is there, but {_ended(status)}: {reason}\n"
         f"its command: {' '.join(command)}\n{stderr.rstrip()}"
     )
 
@@ -247,8 +247,8 @@ def _compiler_version(compiler: str) -> str:
         )
     except subprocess.CalledProcessError as error:
         how = _ended(error.returncode)
-        said = f": {_first_error(error.stderr)}" if error.stderr.strip() else ""
-        raise NoCompiler(f"the C compiler {compiler} does not work ('--version' {how}{said})") from error
+        detail = f": {_first_error(error.stderr)}" if error.stderr.strip() else ""
+        raise NoCompiler(f"the C compiler {compiler} does not work ('--version' {how}{detail})") from error
     except (OSError, subprocess.SubprocessError) as error:
         raise NoCompiler(f"the C compiler {compiler} does not work: {error}") from error
     return done.stdout

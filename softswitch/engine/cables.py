@@ -120,7 +120,7 @@ class Cabling:
         self._interpreting = [engine for engine in engines if engine.interprets]
         self._library = library = _declare(engines[0].library)
         self._survives = _SURVIVES(survives)  # kept alive as long as C may call it
-        self._told = (ctypes.c_uint32 * max(1, len(ends)))()
+        self._waiting_ends = (ctypes.c_uint32 * max(1, len(ends)))()
         self._cabling = library.cabling_create(
             (ctypes.c_void_p * len(engines))(*(engine.address for engine in engines)),
             len(engines),
@@ -190,8 +190,8 @@ class Cabling:
 
         The caller takes the frames from the end's switch with `Switch.drain`.
         """
-        count = self._library.cabling_waiting(self._cabling, self._told)
-        return self._told[:count] if count else ()
+        count = self._library.cabling_waiting(self._cabling, self._waiting_ends)
+        return self._waiting_ends[:count] if count else ()
 
     def discard(self, end: int) -> int:
         """Discard the frames waiting at an end; return their number."""

@@ -459,10 +459,10 @@ class CompiledPipeline:
 
     def egress(self, packet: CompiledPacket, copy: Copy) -> tuple[bytes | None, Verdict]:
         """Run egress, update checksums, deparse; return the frame, or None if it is dropped."""
-        told = CCopy(*(getattr(copy, name) for name, *_ in CCopy._fields_))
+        spec = CCopy(*(getattr(copy, name) for name, *_ in CCopy._fields_))
         verdict = CVerdict()
         out = ctypes.addressof(self._out)
-        length = self._ops.egress(self._state, packet.address, ctypes.byref(told), out, ctypes.byref(verdict))
+        length = self._ops.egress(self._state, packet.address, ctypes.byref(spec), out, ctypes.byref(verdict))
         frame = None if verdict.dropped and not length else ctypes.string_at(out, length)
         return frame, _read_verdict(verdict)
 
@@ -514,8 +514,8 @@ def _array(words: Sequence[int]) -> Any:
 
 def _read_meter(words: Any) -> MeterReading:
     """Return the reading of a meter from the words of its C struct ``p4_meter``."""
-    seen = ((words[10], words[11]), (words[12], words[13]), (words[14], words[15]))
-    return MeterReading(MeterRates(words[2], words[3], words[6], words[7]) if words[0] else None, seen)
+    counts = ((words[10], words[11]), (words[12], words[13]), (words[14], words[15]))
+    return MeterReading(MeterRates(words[2], words[3], words[6], words[7]) if words[0] else None, counts)
 
 
 def _configure_meter(words: Any, rates: MeterRates | None) -> None:

@@ -99,8 +99,8 @@ class InterpretedProgram:
         """Address of the program's ``struct p4_program``."""
         return ctypes.addressof(self._program)
 
-    def _ingress(self, *told: Any) -> None:
-        _, to, frame, length, port, instance_type, now_us, previous, field_list, verdict = told
+    def _ingress(self, *args: Any) -> None:
+        _, to, frame, length, port, instance_type, now_us, previous, field_list, verdict = args
         try:
             before = None if previous is None else self._packets[previous]
             data = ctypes.string_at(frame, length)
@@ -109,7 +109,7 @@ class InterpretedProgram:
         except BaseException as error:
             self._failed(error)
             found = Verdict(dropped=1)
-        _tell(verdict, found)
+        _store_verdict(verdict, found)
 
     def _egress(
         self,
@@ -121,13 +121,13 @@ class InterpretedProgram:
     ) -> int:
         try:
             packet = self._packets[at]
-            told = Copy(**{name: getattr(copy.contents, name) for name in _COPY})
-            frame, found = self._pipeline.egress(packet, told)
+            py_copy = Copy(**{name: getattr(copy.contents, name) for name in _COPY})
+            frame, found = self._pipeline.egress(packet, py_copy)
             self._keep(at, packet)
         except BaseException as error:
             self._failed(error)
             frame, found = None, Verdict(dropped=1)
-        _tell(verdict, found)
+        _store_verdict(verdict, found)
         frame = (frame or b"")[:MAX_FRAME]
         ctypes.memmove(out, frame, len(frame))
         return len(frame)
@@ -165,7 +165,7 @@ def _sizes(struct: ir.Struct, prefix: str = "") -> Iterator[tuple[str, int]]:
                 yield prefix + name, 1 if isinstance(type_, ir.Bool) else 4
 
 
-def _tell(into: ctypes._Pointer[CVerdict], verdict: Verdict) -> None:
+def _store_verdict(into: ctypes._Pointer[CVerdict], verdict: Verdict) -> None:
     for name in _VERDICT:
         setattr(into.contents, name, getattr(verdict, name))
 

@@ -272,7 +272,7 @@ class Control:
     def add(self, statement: Add) -> None:
         """Insert an entry. Raises ScriptError."""
         table, entry = entry_of(self._program, statement)
-        self._tell(statement.line, lambda: self._plane.insert(table, entry))
+        self._call(statement.line, lambda: self._plane.insert(table, entry))
         if statement.label is not None:
             self._labels[statement.label] = (table, entry)
 
@@ -282,14 +282,14 @@ class Control:
         called = invocation_of(
             self._program, self._program.tables[name], statement.action, statement.args, statement.line
         )
-        self._tell(statement.line, lambda: self._plane.set_default(name, called))
+        self._call(statement.line, lambda: self._plane.set_default(name, called))
 
     def remove_all(self, line: int) -> None:
         """Remove all entries except constant ones. Raises ScriptError."""
         for name, table in self._program.tables.items():
             if not table.const_entries:
                 for entry in self._plane.entries(name):
-                    self._tell(line, partial(self._plane.delete, name, entry))
+                    self._call(line, partial(self._plane.delete, name, entry))
 
     def check_counter(self, statement: CheckCounter) -> str | None:
         """Return a message if a counter does not have its expected value, else None. Raises ScriptError."""
@@ -308,14 +308,14 @@ class Control:
             cell = statement.index
             if isinstance(cell, str):
                 raise ScriptError(f"counter {name} is counted by index, not by entry ${cell}", line)
-            return self._tell(line, lambda: self._plane.read_counter(name, cell))
+            return self._call(line, lambda: self._plane.read_counter(name, cell))
         index = str(statement.index)
         if index not in self._labels:
             raise ScriptError(f"counter {name} is direct: name an entry of {owner} that has a label", line)
         _, entry = self._labels[index]
-        return self._tell(line, lambda: self._plane.read_direct_counter(owner, entry))
+        return self._call(line, lambda: self._plane.read_direct_counter(owner, entry))
 
-    def _tell(self, line: int, act: Callable[[], _Result]) -> _Result:
+    def _call(self, line: int, act: Callable[[], _Result]) -> _Result:
         """Call `act` and return its result; convert a PipelineError to a ScriptError at `line`."""
         try:
             return act()
@@ -345,11 +345,11 @@ class Control:
                 self._mirrors[session] = ("group", rest[0])
             case "mirroring_delete":
                 self._mirrors.pop(session, None)
-                self._tell(statement.line, lambda: self._plane.set_clone_session(session, None))
+                self._call(statement.line, lambda: self._plane.set_clone_session(session, None))
             case _:
                 kind, number = self._mirrors.get(session, ("none", 0))
                 return f"mirroring session {session}: {kind} {number}"
-        self._tell(statement.line, self._configure)
+        self._call(statement.line, self._configure)
         return None
 
     def _multicast(self, statement: ScriptCommand) -> None:
@@ -370,7 +370,7 @@ class Control:
                         statement.line,
                     )
                 self._groups[first].append(rest[0])
-        self._tell(statement.line, self._configure)
+        self._call(statement.line, self._configure)
 
     def _node(self, handle: int, line: int) -> tuple[int, tuple[int, ...]]:
         if handle >= len(self._nodes):
@@ -394,9 +394,9 @@ class Control:
         index, *values = statement.numbers
         if values:
             packets, bytes_ = values
-            self._tell(statement.line, lambda: self._plane.write_counter(name, index, packets, bytes_))
+            self._call(statement.line, lambda: self._plane.write_counter(name, index, packets, bytes_))
             return None
-        packets, bytes_ = self._tell(statement.line, lambda: self._plane.read_counter(name, index))
+        packets, bytes_ = self._call(statement.line, lambda: self._plane.read_counter(name, index))
         return f"{name}[{index}] = {packets} packets, {bytes_} bytes"
 
     def _register(self, statement: ScriptCommand) -> str | None:
@@ -404,13 +404,13 @@ class Control:
         match statement.numbers:
             case ():
                 for index in range(self._program.registers[name].size):
-                    self._tell(statement.line, partial(self._plane.write_register, name, index, 0))
+                    self._call(statement.line, partial(self._plane.write_register, name, index, 0))
                 return None
             case (index,):
-                value = self._tell(statement.line, lambda: self._plane.read_register(name, index))
+                value = self._call(statement.line, lambda: self._plane.read_register(name, index))
                 return f"{name}[{index}] = {value}"
             case (index, value, *_):
-                self._tell(statement.line, lambda: self._plane.write_register(name, index, value))
+                self._call(statement.line, lambda: self._plane.write_register(name, index, value))
         return None
 
     def _meter(self, statement: ScriptCommand) -> str | None:
@@ -420,11 +420,11 @@ class Control:
             raise ScriptError(f"meter {name} is direct: scripts set the rates of arrays only", line)
         if statement.command == "meter_get_rates":
             (index,) = statement.numbers
-            found = self._tell(line, lambda: self._plane.read_meter_rates(name, index))
+            found = self._call(line, lambda: self._plane.read_meter_rates(name, index))
             return f"{name}[{index}] = {_shown(found)}"
         rates = _rates(statement)
         for index in statement.numbers or range(meters[name].size):
-            self._tell(line, partial(self._plane.set_meter_rates, name, index, rates))
+            self._call(line, partial(self._plane.set_meter_rates, name, index, rates))
         return None
 
 

@@ -129,9 +129,9 @@ def grants(
     more than an equal part of the shared slots.
     """
     left = {switch.name: switch.slots for switch in problem.topology.switches}
-    there = [job for job in problem.jobs if job.name not in wanted or wanted[job.name].feasible]
-    sharing = Counter(at for job in there for at in problem.switches[job.name])
-    waiting = {job.name: job for job in sorted(there, key=_urgency) if job.name in wanted}
+    eligible = [job for job in problem.jobs if job.name not in wanted or wanted[job.name].feasible]
+    sharing = Counter(at for job in eligible for at in problem.switches[job.name])
+    waiting = {job.name: job for job in sorted(eligible, key=_urgency) if job.name in wanted}
     granted: dict[str, dict[str, int]] = {}
     again = True
     while again:
@@ -252,8 +252,8 @@ def by_urgency(
     standing = {
         job.name: SlotStatus.ENDED if job.name in ended else SlotStatus.SHARED for job in problem.jobs
     } | dict.fromkeys(needs, SlotStatus.GRANTED)
-    wanting = (job for job in problem.jobs if best_effort or job.deadline_s is not None)
-    for job in sorted((job for job in wanting if job.name not in ended), key=_due_then_work):
+    candidates = (job for job in problem.jobs if best_effort or job.deadline_s is not None)
+    for job in sorted((job for job in candidates if job.name not in ended), key=_due_then_work):
         at = problem.switches[job.name]
         granted = {name: sizes[name].get(job.name, 0) for name in at}
         if not at or not min(left[name] + granted[name] for name in at):

@@ -100,6 +100,6 @@ def optimus(problem: PlacementProblem, job: Job) -> list[str] | None:
     room = sorted(problem.room(job).items(), key=lambda each: -each[1])
     for count in range(1, min(len(room), job.workers) + 1):
         parts = [job.workers // count + (place < job.workers % count) for place in range(count)]
-        if all(part <= there for part, (_, there) in zip(parts, room, strict=False)):
+        if all(part <= free for part, (_, free) in zip(parts, room, strict=False)):
             return [name for part, (name, _) in zip(parts, room, strict=False) for _ in range(part)]
     return fill(room, job.workers)

@@ -154,8 +154,8 @@ def place(
 
     Raises BadSpec for an impossible result of the policy.
     """
-    there, waiting = place_among(topology, batch, policy, running, random.Random(seed))
-    return PlacementResult(steady_state(topology, there), waiting)
+    jobs, waiting = place_among(topology, batch, policy, running, random.Random(seed))
+    return PlacementResult(steady_state(topology, jobs), waiting)
 
 
 def place_among(
@@ -192,10 +192,10 @@ def place_among(
             continue
         _check(problem, job, servers)
         problem = problem.with_job(settle(problem, job, servers))
-    there = list(problem.running)
-    if policy.netpack and any(len(job.hosts) > 1 for job in there[len(running) :]):
-        there = without_useless_sums(topology, there)
-    return there, tuple(waiting)
+    jobs = list(problem.running)
+    if policy.netpack and any(len(job.hosts) > 1 for job in jobs[len(running) :]):
+        jobs = without_useless_sums(topology, jobs)
+    return jobs, tuple(waiting)
 
 
 def settle(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> Job:
@@ -262,9 +262,9 @@ def overfull(topology: Topology, running: Sequence[Job]) -> str | None:
     short = next((name for name, left in free.items() if left < 0), None)
     if short is None:
         return None
-    there = ", ".join(job.name for job in running if short in job.servers)
+    names = ", ".join(job.name for job in running if short in job.servers)
     return (
-        f"servers: {there} need {-free[short]} more GPUs of server {short!r},"
+        f"servers: {names} need {-free[short]} more GPUs of server {short!r},"
         f" which has {topology.server[short].gpus}"
     )
 
@@ -292,8 +292,8 @@ def choose_fallback(state: FlowState, job: Job) -> str | None:
         if choices := [server for server in topology.racks[rack] if server in serving and server not in own]:
             return _least_loaded(state, rack, choices)
     for rack in racks if len(own) > 1 else ():
-        there = (topology.server[server] for server in topology.racks[rack] if server in own)
-        if choices := [server.name for server in there if server.serves_beside_workers]:
+        candidates = (topology.server[server] for server in topology.racks[rack] if server in own)
+        if choices := [server.name for server in candidates if server.serves_beside_workers]:
             return _least_loaded(state, rack, choices)
     return None
 

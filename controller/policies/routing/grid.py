@@ -246,13 +246,13 @@ def candidates(problem: RoutingProblem, job: Job, rack: str) -> list[str]:
     A detour is at most `DETOUR` links longer than the shortest path.
     """
     topology, root = problem.topology, problem.roots[job.name]
-    there, onward = topology.hops(rack), topology.hops(root)
+    from_rack, to_root = topology.hops(rack), topology.hops(root)
     at = topology.number_of
-    most = there[at[root]] + DETOUR
+    most = from_rack[at[root]] + DETOUR
     near = [
         switch.name
         for number, switch in enumerate(topology.switches)
-        if switch.aggregates and there[number] + onward[number] <= most and switch.name != root
+        if switch.aggregates and from_rack[number] + to_root[number] <= most and switch.name != root
     ]
     return [root, *near]
 

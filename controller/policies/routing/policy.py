@@ -212,12 +212,12 @@ def explain(problem: RoutingProblem, trees: Mapping[str, Tree], job: Job) -> lis
     for name, parent in tree.parents.items():
         able = problem.topology.switch[name].aggregates
         if name in tree.aggregators:
-            does = f"sums {fan_ins[name]} flows"
+            role = f"sums {fan_ins[name]} flows"
         elif not able:
-            does = f"has no slots and passes {fan_ins[name]} flows on"
+            role = f"has no slots and passes {fan_ins[name]} flows on"
         else:
-            does = f"could sum, and passes {fan_ins[name]} flows on"
-        lines.append(f"{name} {does}, to {parent}.")
+            role = f"could sum, and passes {fan_ins[name]} flows on"
+        lines.append(f"{name} {role}, to {parent}.")
     state = problem.evaluate(trees)
     placed = next(each for each in state.jobs if each.name == job.name)
     lines += explain_rate(state, placed)[2:]

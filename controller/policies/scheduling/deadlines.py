@@ -133,8 +133,8 @@ class DeadlineUrgency:
         for job in running:
             others = (used - job.spec.gpus) / view.cluster.gpus
             if others >= LEAST and math.isfinite(job.iteration_s):
-                seen = max(job.iteration_s / self._alone_s(job) - 1.0, 0.0) / others
-                self.slower += LATEST / len(running) * (seen - self.slower)
+                slowdown = max(job.iteration_s / self._alone_s(job) - 1.0, 0.0) / others
+                self.slower += LATEST / len(running) * (slowdown - self.slower)
 
     def _urgencies(self, view: View) -> tuple[set[int], float]:
         now_s = view.now_s

@@ -14,7 +14,7 @@ from controller.policies.scheduling.policy import RESOURCES, Policy
 from controller.policies.scheduling.speed import ExclusiveSpeed, InterleavedSpeed
 
 
-def _of(module: str) -> Any:
+def _load(module: str) -> Any:
     """Import and return a module of policies; importing all modules takes longer than a short run."""
     return importlib.import_module(f"controller.policies.{module}")
 
@@ -32,14 +32,14 @@ def _interleaved(
 
 
 def _muri(name: str, options: PaperOptions, *, known: bool = True) -> Setup:
-    policy = _of("scheduling.muri").Muri(options, name, known=known)
+    policy = _load("scheduling.muri").Muri(options, name, known=known)
     return _interleaved(policy, options, options.interval_s, worst=options.worst_order)
 
 
 def _weave(options: PaperOptions) -> Setup:
     """Return the setup of weave, which expects rounds without contention, as Muri-S does."""
     speed = InterleavedSpeed(contention=(1.0,) * len(RESOURCES), restart_scale=options.restart_scale)
-    return _interleaved(_of("scheduling.weave").Weave(speed, options), options, options.weave_interval_s)
+    return _interleaved(_load("scheduling.weave").Weave(speed, options), options, options.weave_interval_s)
 
 
 POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
@@ -73,7 +73,7 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
     ),
     "tiresias": (
         "attained service (time x GPUs) in a few queues, durations unknown (Tiresias, NSDI'19)",
-        lambda by: _alone(_of("scheduling.tiresias").Tiresias(), by),
+        lambda by: _alone(_load("scheduling.tiresias").Tiresias(), by),
     ),
     "qssf": (
         "least predicted service (time x GPUs) first; not preemptive (Helios, SC'21)",
@@ -81,19 +81,19 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
     ),
     "themis": (
         "finish-time fairness by auctions of leases (Themis, NSDI'20)",
-        lambda by: _alone(_of("scheduling.themis").Themis(), by),
+        lambda by: _alone(_load("scheduling.themis").Themis(), by),
     ),
     "edf": (
         "earliest deadline first; preemptive",
-        lambda by: _alone(_of("scheduling.deadlines").edf(by.estimates), by),
+        lambda by: _alone(_load("scheduling.deadlines").edf(by.estimates), by),
     ),
     "on-time": (
         "urgent deadlines first, then shortest remaining service; ours",
-        lambda by: _alone(_of("scheduling.deadlines").OnTime(by.estimates), by),
+        lambda by: _alone(_load("scheduling.deadlines").OnTime(by.estimates), by),
     ),
     "joint": (
         "jobs in the order of on-time, servers and trees by free links and slots; ours",
-        lambda by: Setup(_of("joint").Joint(by.estimates), ExclusiveSpeed(by.restart_scale), places=True),
+        lambda by: Setup(_load("joint").Joint(by.estimates), ExclusiveSpeed(by.restart_scale), places=True),
     ),
     "muri-s": (
         "groups of jobs whose stages interleave, durations known (Muri, SIGCOMM'22)",

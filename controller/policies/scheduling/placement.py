@@ -44,9 +44,9 @@ def spread(room: Sequence[int], cluster: Cluster, gpus: int) -> tuple[list[int],
         of each other node. The group has no place if no node has as many free GPUs as it still needs.
     """
     inside = ([free if node in rack else 0 for node, free in enumerate(room)] for rack in cluster.racks)
-    for there in (*inside, room):
-        whole, rest = across(there, cluster.sizes, gpus)
-        left = [0 if node in whole else free for node, free in enumerate(there)]
+    for available in (*inside, room):
+        whole, rest = across(available, cluster.sizes, gpus)
+        left = [0 if node in whole else free for node, free in enumerate(available)]
         if max(left) >= rest:
             break
     return whole, rest, left

@@ -126,11 +126,11 @@ class Weave:
         if len(self._rounds) > COMPOSITIONS:
             self._forget()
         queue = self._queue(view)
-        looked = self._looked_at(queue, view)
+        considered = self._considered(queue, view)
         gpus = view.cluster.gpus
         alone = self._starts_s >= STARTS * self._total_s
-        found = in_order(looked, gpus) if alone else group_by_worth(looked, self._rounds, gpus)
-        return Decision(place(self._drafts(found, looked), view))
+        found = in_order(considered, gpus) if alone else group_by_worth(considered, self._rounds, gpus)
+        return Decision(place(self._drafts(found, considered), view))
 
     def _meet(self, job: JobState, now_s: float) -> None:
         """Record a newly arrived job, with stage times as the profiler measures them."""
@@ -156,42 +156,42 @@ class Weave:
         ranked.sort()
         return [entry for _, _, entry in ranked]
 
-    def _looked_at(self, queue: Sequence[_Entry], view: View) -> list[_Entry]:
+    def _considered(self, queue: Sequence[_Entry], view: View) -> list[_Entry]:
         """Return the jobs that may run, in order of the queue, with the worth of one second's progress."""
-        gpus_there, width = view.cluster.gpus, self._options.width
+        total_gpus, width = view.cluster.gpus, self._options.width
         room: dict[int, int] = {}  # how many more of each size are considered
-        looked: list[_Entry] = []
-        asked, enough = 0, width * gpus_there
-        for entry, weight in zip(queue, _weights(queue, gpus_there), strict=True):
-            if asked >= enough:
+        considered: list[_Entry] = []
+        demand, enough = 0, width * total_gpus
+        for entry, weight in zip(queue, _weights(queue, total_gpus), strict=True):
+            if demand >= enough:
                 break
             gpus = entry.gpus
             if gpus not in room:
-                fit = gpus_there // gpus
+                fit = total_gpus // gpus
                 room[gpus] = max(min(width, 2) * fit, min(width * fit, MOST))
             if room[gpus]:
                 room[gpus] -= 1
-                asked += gpus
+                demand += gpus
                 if entry.kind < 0:
                     self._classify(entry)
                 entry.alone_s = entry.job.alone_s
                 entry.weight = weight
-                looked.append(entry)
-        return looked
+                considered.append(entry)
+        return considered
 
-    def _drafts(self, found: Sequence[Sequence[int]], looked: Sequence[_Entry]) -> Iterator[Draft]:
+    def _drafts(self, found: Sequence[Sequence[int]], considered: Sequence[_Entry]) -> Iterator[Draft]:
         """Yield the groups, largest number of GPUs first so that they fit, then each job in no group."""
-        rest = {*range(len(looked))}
-        for numbers in sorted(found, key=lambda group: (-looked[group[0]].gpus, min(group))):
+        rest = {*range(len(considered))}
+        for numbers in sorted(found, key=lambda group: (-considered[group[0]].gpus, min(group))):
             rest.difference_update(numbers)
             if len(numbers) == 1:
-                yield looked[numbers[0]].draft
+                yield considered[numbers[0]].draft
                 continue
-            entries = [looked[number] for number in sorted(numbers)]
+            entries = [considered[number] for number in sorted(numbers)]
             interleaving = best([profile(entry.spec) for entry in entries])
             yield interleaved(tuple(entry.job for entry in entries), interleaving)
         for number in sorted(rest):
-            yield looked[number].draft
+            yield considered[number].draft
 
     def _kind(self, job: JobState) -> int:
         entry = self._entries[job.order]
@@ -230,7 +230,7 @@ class RoundLengthening:
     """Minimum relative change of a mean ratio for which `factor`, and so the groups, change."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[int, float]] = {}
+        self._ratios: dict[int, tuple[int, float]] = {}
         self._believed: dict[int, float] = {}
 
     def factor(self, members: int) -> float:
@@ -240,10 +240,10 @@ class RoundLengthening:
     def learn(self, seen: Iterable[tuple[int, float]]) -> bool:
         """Record running groups, as (number of members, ratio); return whether a mean has changed."""
         for members, factor in seen:
-            count, total = self._seen.get(members, (0, 0.0))
-            self._seen[members] = count + 1, total + factor
+            count, total = self._ratios.get(members, (0, 0.0))
+            self._ratios[members] = count + 1, total + factor
         changed = False
-        for members, (count, total) in self._seen.items():
+        for members, (count, total) in self._ratios.items():
             if abs(total / count / self.factor(members) - 1.0) > self.CHANGE:
                 self._believed[members] = total / count
                 changed = True

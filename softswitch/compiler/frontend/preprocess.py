@@ -207,8 +207,8 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
     def on_include_not_found(self, malformed: bool, is_system: bool, directory: str, name: str) -> None:
         if malformed:
             raise CompileError(f"malformed #include of {name}", self._argument, '"file" or <file>')
-        looked = [*([] if is_system else [directory or "."]), *map(str, self._directories[:-1])]
-        places = " or ".join([*looked, "the standard includes (core.p4, v1model.p4)"])
+        searched = [*([] if is_system else [directory or "."]), *map(str, self._directories[:-1])]
+        places = " or ".join([*searched, "the standard includes (core.p4, v1model.p4)"])
         raise CompileError(f"the included file '{name}' is not found", self._argument, f"a file in {places}")
 
     def on_directive_handle(

@@ -79,9 +79,9 @@ def _extract(body: Body, expr: ast.CallExpr) -> Value:
         raise CompileError(f"cannot extract into {show(target)}", arg.pos, "a header")
     varbits = t.contains_varbits(header)
     if varbits != (len(expr.args) == 2):
-        has = "has a varbit field" if varbits else "has no varbit field"
+        problem = "has a varbit field" if varbits else "has no varbit field"
         expected = "extract(header, size of the varbit in bits)" if varbits else "extract(header)"
-        raise CompileError(f"header {header.name} {has}", expr.pos, expected)
+        raise CompileError(f"header {header.name} {problem}", expr.pos, expected)
     size = None
     if varbits:
         size_arg = expr.args[1].value

@@ -388,9 +388,9 @@ def _loop(e: Exploration, s: ir.Loop, states: list[PathState], leaves: Leaves) -
 
 def _round(e: Exploration, s: ir.Loop, states: list[PathState], inner: Leaves) -> list[PathState]:
     states = _body(e, s.body, states, inner)
-    going_on = states + inner.continued
+    continuing = states + inner.continued
     inner.continued = []
-    return e.paths.few(_body(e, s.update, e.paths.few(going_on, MOST_IN_LOOPS), inner), MOST_IN_LOOPS)
+    return e.paths.few(_body(e, s.update, e.paths.few(continuing, MOST_IN_LOOPS), inner), MOST_IN_LOOPS)
 
 
 def _parse(e: Exploration) -> list[PathState]:

@@ -206,8 +206,8 @@ class _Settler:
         """Yield the statements that make a header valid, with undefined fields if it was not valid before."""
         header = self._target(header)
         assert isinstance(header.type, ir.Header)
-        was = self._variable(_BOOL, pos)
-        yield ir.Assign(was, ir.IsValid(_BOOL, header, pos=pos), pos=pos)
+        was_valid = self._variable(_BOOL, pos)
+        yield ir.Assign(was_valid, ir.IsValid(_BOOL, header, pos=pos), pos=pos)
         yield replace(s, header=header)
         reset: list[ir.Stmt] = []
         for name, type_ in header.type.fields:
@@ -217,7 +217,7 @@ class _Settler:
                     *self._take_draws(),
                     ir.Assign(ir.Member(type_, header, name, pos=pos), value, pos=pos),
                 )
-        yield ir.If(was, (), tuple(reset), pos=pos)
+        yield ir.If(was_valid, (), tuple(reset), pos=pos)
 
     def _read_register(self, s: ir.Extern) -> Iterator[ir.Stmt]:
         """Yield the read of a register, with the chosen behaviour if the index is out of range."""

@@ -154,8 +154,8 @@ def _parts(layout: TableLayout, struct: str, prefix: str = "") -> str:
     table = layout.table
     timed = table.idle_timeout and not prefix  # a default action is never idle
     return ", ".join(
-        f"offsetof({struct}, {prefix}{member})" if has else "0"
-        for member, has in (
+        f"offsetof({struct}, {prefix}{member})" if present else "0"
+        for member, present in (
             ("hits", table.direct_counter is not None),
             ("meter", table.direct_meter is not None),
             ("last_us", timed),

@@ -213,12 +213,12 @@ static uint32_t p4_egress(struct p4_pipeline *restrict s, struct p4_packet *rest
 }
 """
 
-_TOLD_INGRESS = {
+_INGRESS_METADATA = {
     "resubmit_flag": "again",
     "ingress_port": "port",
     "ingress_mac_tstamp": "now_us * 1000",
 }
-_TOLD = {
+_EGRESS_METADATA = {
     "egress_port": "copy->egress_port",
     "enq_qdepth": "copy->enq_qdepth * cells",
     "enq_tstamp": "(uint64_t)copy->enq_timestamp * 1000",
@@ -246,13 +246,13 @@ def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
     clock = "    s->now_us = {};" if timed else ""
     always, wanted = ["    leave(s, p, v);"], []
     if _only_emits(unit.program):
-        seen = "    if (!verdict->dropped)  /* else its bytes are never read */"
-        always, wanted = [], [seen, "        leave(s, p, v);"]
+        check = "    if (!verdict->dropped)  /* else its bytes are never read */"
+        always, wanted = [], [check, "        leave(s, p, v);"]
     header = unit.headers[egress_header(unit.program)].c_name
-    told = unit.homes.home(("standard_metadata", "egress"))
-    assert isinstance(told, HeaderHome)
+    home = unit.homes.home(("standard_metadata", "egress"))
+    assert isinstance(home, HeaderHome)
     # the frame is our own, or belongs to a lender that does not read it again
-    front = f"    p4_store_{header}((uint8_t *)packet->frame, &{told.text});"
+    front = f"    p4_store_{header}((uint8_t *)packet->frame, &{home.text});"
     erroneous = [] if reads_parser_error(unit.program) else ["    if (error)", "        return;"]
     out.template(
         _INGRESS,
@@ -268,7 +268,7 @@ def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
             "always": always,
             "wanted": wanted,
             "front": [_NO_FRONT] if passes_over_front(unit.program) else _FRONT.splitlines(),
-            "told": _tell(unit, "ingress", _TOLD_INGRESS),
+            "told": _set_header(unit, "ingress", _INGRESS_METADATA),
         },
         no_port=str(NO_PORT),
         no_group=str(NO_GROUP),
@@ -293,7 +293,7 @@ def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
                 *_set(unit, EGRESS_PARSER, global_tstamp="copy->now_us * 1000"),
             ],
             "found": _set(unit, EGRESS_PARSER, parser_err="parser_errors[error]"),
-            "told": _tell(unit, "egress", _TOLD),
+            "told": _set_header(unit, "egress", _EGRESS_METADATA),
             "front": [] if takes_front(unit.program) else [front],
         },
         cell=str(CELL),
@@ -337,15 +337,15 @@ def _set(unit: Translation, struct: tuple[str, ...], **values: str) -> list[str]
     return lines
 
 
-def _tell(unit: Translation, gress: str, told: Mapping[str, str]) -> list[str]:
+def _set_header(unit: Translation, gress: str, values: Mapping[str, str]) -> list[str]:
     """Return C assignments to fields of the intrinsic metadata header; they do not make the header valid."""
     home = unit.homes.home(("standard_metadata", gress))
     assert isinstance(home, HeaderHome)
     lines = []
     for slot in home.layout.slots:
-        if slot.name in told:
+        if slot.name in values:
             width = ir.width_of(slot.type)
-            value = f"({c_integer(storage_bits(width))})({told[slot.name]} & {(1 << width) - 1:#x})"
+            value = f"({c_integer(storage_bits(width))})({values[slot.name]} & {(1 << width) - 1:#x})"
             lines.append(f"    {home.text}.{slot.member} = {value};")
     return lines
 

@@ -276,7 +276,7 @@ def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
     """Write ``p4_ingress``, ``p4_clone_packet``, ``p4_egress``; `timed`: the program needs the time."""
     _emit_field_lists(unit, out)
     describe_metadata(unit, out)
-    told = told_fields(unit.program)
+    fields = told_fields(unit.program)
     out.template(ANSWER, parts={"priority": answered(unit.program)})
     arrival = {
         "ingress_port": "port",
@@ -287,12 +287,12 @@ def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
     found = {"parser_error": "error"}
     clock = ["    s->now_us = now_us;"] if timed else []
     out.template(
-        INGRESS, parts={"given": [*clock, *tell(unit, told, arrival)], "found": tell(unit, told, found)}
+        INGRESS, parts={"given": [*clock, *tell(unit, fields, arrival)], "found": tell(unit, fields, found)}
     )
     out.template(
         CLONE,
         parts={
-            "given": tell(unit, told, {"ingress_port": "port"}),
+            "given": tell(unit, fields, {"ingress_port": "port"}),
             "cleared": [f"    memset(&{text}, 0, sizeof {text});" for text in unit.homes.flags_under("meta")],
         },
     )
@@ -307,7 +307,7 @@ def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
     length = "headers + payload"
     if _truncates(unit.program):
         length = f"{length} < p->truncate_to ? {length} : p->truncate_to"
-    parts = {"given": [*clock, *tell(unit, told, departure)], "length": [f"    return {length};"]}
+    parts = {"given": [*clock, *tell(unit, fields, departure)], "length": [f"    return {length};"]}
     out.template(EGRESS, parts=parts)
 
 
@@ -342,11 +342,11 @@ def _emit_field_lists(unit: Translation, out: Writer) -> None:
                     out.line(f"case {number}:")
                     with out.indented():
                         for position, (text, _) in enumerate(homes):
-                            there = f"kept->list_{number}_{position}"
+                            saved = f"kept->list_{number}_{position}"
                             if function == "keep_fields":
-                                out.line(f"{there} = {text};")
+                                out.line(f"{saved} = {text};")
                             else:
-                                out.line(f"{text} = {there};")
+                                out.line(f"{text} = {saved};")
                         out.line("break;")
                 out.line("default:")
                 with out.indented():

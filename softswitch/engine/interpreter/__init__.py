@@ -216,7 +216,7 @@ class Interpreter:
     ) -> tuple[PacketState, Verdict]:
         """Parse a frame, verify checksums, run ingress; see `Pipeline.ingress`."""
         self._externs.now_us = now_us
-        self._tell("ingress", port=port, bytes=len(frame), instance_type=instance_type)
+        self._trace_event("ingress", port=port, bytes=len(frame), instance_type=instance_type)
         packet = self._fresh(frame)
         if previous is not None:
             self._keep_fields(previous, packet, field_list)
@@ -235,7 +235,7 @@ class Interpreter:
         egress_spec, mcast_grp = standard["egress_spec"], standard["mcast_grp"]
         dropped = egress_spec == DROP_PORT and mcast_grp == 0
         if dropped:
-            self._tell("drop", "ingress")
+            self._trace_event("drop", "ingress")
         return packet, self._verdict(packet, dropped, egress_spec=egress_spec, mcast_grp=mcast_grp)
 
     def egress(self, packet: PacketState, copy: Copy) -> tuple[bytes | None, Verdict]:
@@ -261,11 +261,11 @@ class Interpreter:
         dropped = packet.variables["standard_metadata"].fields["egress_spec"] == DROP_PORT
         verdict = self._verdict(packet, dropped)
         if dropped:
-            self._tell("drop", "egress")
+            self._trace_event("drop", "egress")
             return None, verdict
         self._compute(packet)
         frame = self._output(packet)
-        self._tell("egress", port=copy.egress_port, bytes=len(frame))
+        self._trace_event("egress", port=copy.egress_port, bytes=len(frame))
         return frame, verdict
 
     def metadata(self, packet: PacketState, names: Sequence[str]) -> dict[str, int]:
@@ -294,7 +294,7 @@ class Interpreter:
         self._keep_fields(packet, clone, field_list)
         return clone
 
-    def _tell(self, kind: str, name: str = "", **details: int) -> None:
+    def _trace_event(self, kind: str, name: str = "", **details: int) -> None:
         if self._trace is not None:
             self._trace(Event(kind, name, details))
 
@@ -318,7 +318,7 @@ class Interpreter:
         try:
             self._parse(packet)
         except ParserError as error:
-            self._tell("error", error.error)
+            self._trace_event("error", error.error)
             return self.program.errors.members.index(error.error)
         return 0
 
@@ -389,16 +389,16 @@ class TofinoInterpreter(Interpreter):
         """Parse a frame, run ingress and its deparser; see `Pipeline.ingress`."""
         del field_list
         self._externs.now_us = now_us
-        self._tell("ingress", port=port, bytes=len(frame), instance_type=instance_type)
+        self._trace_event("ingress", port=port, bytes=len(frame), instance_type=instance_type)
         again = previous is not None and instance_type == RESUBMITTED
         if previous is not None and instance_type == RECIRCULATED:
             port = previous.left_by
-        told = (again << 15 | port & 0x1FF).to_bytes(2, "big") + (now_us * _NS & (1 << 48) - 1).to_bytes(
+        intrinsic = (again << 15 | port & 0x1FF).to_bytes(2, "big") + (now_us * _NS & (1 << 48) - 1).to_bytes(
             6, "big"
         )
-        room = self._front - len(told)
+        room = self._front - len(intrinsic)
         of_port = previous.resubmitted[:room] if previous is not None and again else b""
-        packet = self._fresh(told + of_port.ljust(room, b"\0") + frame)
+        packet = self._fresh(intrinsic + of_port.ljust(room, b"\0") + frame)
         packet.counted = len(frame)
         stamp = now_us * _NS & (1 << 48) - 1
         packet.variables["standard_metadata"].fields["ingress"].fields |= {
@@ -413,7 +413,7 @@ class TofinoInterpreter(Interpreter):
         error = self._number_of_error(packet, self._parse)
         _set(packet, INGRESS_PARSER, "parser_err", error)
         if error and self._drops_errors:
-            self._tell("drop", "ingress parser")
+            self._trace_event("drop", "ingress parser")
             return packet, Verdict(egress_spec=NO_PORT, dropped=1)
         self._ingress(packet)
         packet.frame = bytes(self._behind) + self._emitted(packet, self._deparse_ingress)
@@ -425,7 +425,7 @@ class TofinoInterpreter(Interpreter):
             egress_spec=NO_PORT, dropped=1, clone=int(clone), clone_session=packet.clone_session or 0
         )
         if drop & DROP:
-            self._tell("drop", "ingress")
+            self._trace_event("drop", "ingress")
             return packet, verdict
         packet.queue, packet.cos, packet.bypass = tm["qid"], tm["ingress_cos"], tm["bypass_egress"]
         ucast, groups = tm["ucast_egress_port"], [group_number(tm[f"mcast_grp_{name}"]) for name in "ab"]
@@ -453,7 +453,7 @@ class TofinoInterpreter(Interpreter):
         if packet.bypass:
             return packet.frame[self._behind :], Verdict(recirculate=recirculate)
         cells = (packet.length + CELL - 1) // CELL
-        told = {
+        intrinsic = {
             "egress_port": copy.egress_port,
             "enq_qdepth": copy.enq_qdepth * cells,
             "enq_tstamp": copy.enq_timestamp * _NS,
@@ -464,7 +464,7 @@ class TofinoInterpreter(Interpreter):
             "egress_cos": packet.cos,
             "pkt_length": packet.length,
         }
-        values = self._values(told)
+        values = self._values(intrinsic)
         packet.variables["standard_metadata"].fields["egress"].fields |= values
         packet.frame = self._as_bytes(values) + packet.frame[self._behind :]
         packet.cursor = 0
@@ -476,7 +476,7 @@ class TofinoInterpreter(Interpreter):
         self._egress(packet)
         frame = self._emitted(packet, self._deparse)
         drop = _get(packet, EGRESS_DEPARSER, "drop_ctl")
-        self._tell("egress", port=copy.egress_port, bytes=len(frame))
+        self._trace_event("egress", port=copy.egress_port, bytes=len(frame))
         return frame, Verdict(
             dropped=drop & DROP,
             clone=int(packet.clone_session is not None and not drop & NO_MIRROR),
@@ -506,7 +506,7 @@ class TofinoInterpreter(Interpreter):
         try:
             parse(packet)
         except ParserError as error:
-            self._tell("error", error.error)
+            self._trace_event("error", error.error)
             return self._errors[self.program.errors.members.index(error.error)]
         return 0
 
@@ -516,13 +516,13 @@ class TofinoInterpreter(Interpreter):
         headers = packet.output.to_bytes((packet.output_bits + 7) // 8, "big")
         return (headers + packet.payload)[:MAX_FRAME]
 
-    def _values(self, told: dict[str, int]) -> dict[str, int]:
+    def _values(self, intrinsic: dict[str, int]) -> dict[str, int]:
         """Return all fields of the intrinsic metadata header in egress.
 
-        Fields that `told` does not have are 0.
+        Fields that `intrinsic` does not have are 0.
         """
         return {
-            name: wrapper(type_)(told.get(name, 0))
+            name: wrapper(type_)(intrinsic.get(name, 0))
             for name, type_ in self._header.fields
             if not isinstance(type_, ir.VarBits)
         }

@@ -202,8 +202,8 @@ class DurationModel:
     def explain(self, job: JobFacts) -> list[str]:
         """Return the reasons for a prediction: the factor by which each term changes the duration."""
         if job.user not in self.users:
-            who = f"user {job.user} is new" if job.user else "the job names no user"
-            return [f"{who}: {self.predict_s(job):.0f} s is the mean of jobs with the same number of GPUs"]
+            reason = f"user {job.user} is new" if job.user else "the job names no user"
+            return [f"{reason}: {self.predict_s(job):.0f} s is the mean of jobs with the same number of GPUs"]
         lines = [f"start: {math.exp(self.model.intercept):.0f} s"]
         for part in self.model.explain(features(job, self.names)):
             values = ", ".join(str(v) for v in part.values)
@@ -454,7 +454,7 @@ class Arrivals:
             window=MOST_INTERVALS,
             minimum=2 * 86_400 // INTERVAL_S,
         )
-        self._said: tuple[int, list[float]] = (
+        self._last_forecast: tuple[int, list[float]] = (
             -1,
             [],
         )  # number of past intervals at the last forecast, and the forecast
@@ -472,13 +472,13 @@ class Arrivals:
     def forecast(self, now_s: float) -> list[float]:
         """Return the expected arrivals in the present and the next intervals; empty without a model."""
         self._until(now_s)
-        if self._said[0] != len(self._over):
+        if self._last_forecast[0] != len(self._over):
             model = self._engine.model(now_s)
             found = []
             if model is not None:
                 found = model.predict(self._over, self._start_s(len(self._over)), steps=AHEAD)
-            self._said = (len(self._over), found)
-        return self._said[1]
+            self._last_forecast = (len(self._over), found)
+        return self._last_forecast[1]
 
     def _until(self, now_s: float) -> None:
         if self._begin_s is None:

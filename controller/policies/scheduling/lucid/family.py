@@ -124,8 +124,8 @@ def tune_settings(
     return TuningResult(best, tuple(trials))
 
 
-def _is(there: bool) -> str:
-    return "is" if there else "is not"
+def _is(present: bool) -> str:
+    return "is" if present else "is not"
 
 
 class Config(NamedTuple):

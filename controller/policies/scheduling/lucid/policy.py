@@ -366,7 +366,7 @@ class LucidPolicy:
         self._unread: dict[
             int, _TrackedJob
         ] = {}  # running jobs that were too large for the profiler and will be measured
-        self._anew: list[JobState] = []  # they lose their progress and start at the next decision
+        self._to_reset: list[JobState] = []  # they lose their progress and start at the next decision
         self._known: dict[int, _TrackedJob] = {}  # by order of arrival, as all below
         self._to_profile = ProfileQueue()
         self._profiling: dict[int, Group] = {}
@@ -382,19 +382,19 @@ class LucidPolicy:
             self._forget(job, self._nodes)
         for job in view.arrived:
             self._admit(job)
-        for job in self._anew:
+        for job in self._to_reset:
             self._enqueue(job)
         for order in [o for o, known in self._unread.items() if known.until_s <= now_s]:
             self._classify(self._unread.pop(order))
         decision = Decision([])
-        self._anew = self._evict(decision)
+        self._to_reset = self._evict(decision)
         if self._options.profiler_nodes:
-            self._anew += self._end_profiling(now_s, self._nodes)
+            self._to_reset += self._end_profiling(now_s, self._nodes)
             self._start_profiling(now_s, self._nodes)
             ends = [self._known[order].until_s for order in (*self._profiling, *self._unread)]
             decision.wake_s = min(ends, default=None)
-        if self._anew:
-            decision.reset, decision.wake_s = self._anew, math.nextafter(now_s, math.inf)
+        if self._to_reset:
+            decision.reset, decision.wake_s = self._to_reset, math.nextafter(now_s, math.inf)
         self._orchestrate(now_s, self._nodes, decision)
         groups = {id(group): group for group in self._running.values()}
         decision.groups = [*self._profiling.values(), *groups.values()]
@@ -415,10 +415,10 @@ class LucidPolicy:
             raise BadSpec(
                 f"the profiler takes {nodes} of {len(cluster.servers)} nodes; want at least one left"
             )
-        there = sum(node.gpus for node in cluster.servers[-nodes:])
-        if size > there:
-            raise BadSpec(f"jobs of {size} GPUs cannot be profiled on {nodes} nodes with {there}")
-        self._most_gpus = len(cluster.node_of) - there
+        gpus = sum(node.gpus for node in cluster.servers[-nodes:])
+        if size > gpus:
+            raise BadSpec(f"jobs of {size} GPUs cannot be profiled on {nodes} nodes with {gpus}")
+        self._most_gpus = len(cluster.node_of) - gpus
         return DividedNodes(cluster, nodes)
 
     def _admit(self, job: JobState) -> None:
@@ -552,7 +552,7 @@ class _Hosts:
         self._rules = rules
         self._groups: dict[int, list[Group]] = {}
         self._candidates: dict[int, list[Candidate]] = {}
-        self._nobody: set[tuple[int, Size, GpuUsage]] = (
+        self._unhosted: set[tuple[int, Size, GpuUsage]] = (
             set()
         )  # kinds that found no host: later jobs of a kind are expected to run longer, and find none either
 
@@ -560,16 +560,16 @@ class _Hosts:
         if candidate is not None:
             self._groups.setdefault(candidate.gpus, []).append(group)
             self._candidates.setdefault(candidate.gpus, []).append(candidate)
-            self._nobody.clear()
+            self._unhosted.clear()
 
     def take(self, newcomer: Candidate) -> tuple[Group, Candidate] | None:
         kind = newcomer.gpus, newcomer.size, newcomer.usage
-        if kind in self._nobody:
+        if kind in self._unhosted:
             return None
         candidates = self._candidates.get(newcomer.gpus, [])
         best = choose(newcomer, candidates, self.sharing, self._rules)
         if best is None:
             if not newcomer.alone:
-                self._nobody.add(kind)
+                self._unhosted.add(kind)
             return None
         return self._groups[newcomer.gpus].pop(best), candidates.pop(best)

@@ -114,7 +114,7 @@ def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int
     full, rest, left = ([], count, room) if count <= max(cluster.sizes) else spread(room, cluster, count)
     taken = [gpu for number in full for gpu in by_node[number]]
     if rest:
-        fitting = [there for number, there in by_node.items() if left[number] >= rest]
+        fitting = [node_gpus for number, node_gpus in by_node.items() if left[number] >= rest]
         if not fitting:
             return None
         taken += min(fitting, key=len)[:rest]
@@ -223,9 +223,9 @@ class Packer:
         gained = mine.gpus * (1.0 - believed(mine, [self._load_of(other.spec) for other in beside]))
         for other in beside:
             load = self._load_of(other.spec)
-            there = layout.beside(other)
-            now = believed(load, [self._load_of(third.spec) for third in there])
-            after = believed(load, [self._load_of(third.spec) for third in there if third is not job])
+            partners = layout.beside(other)
+            now = believed(load, [self._load_of(third.spec) for third in partners])
+            after = believed(load, [self._load_of(third.spec) for third in partners if third is not job])
             gained += load.gpus * (after - now)
         return gained
 

@@ -243,8 +243,8 @@ def place(
         for server, count in grant.split:
             if server not in free:
                 first = cluster.first_gpu[server]
-                there = range(first, first + cluster.servers[server].gpus)
-                free[server] = [gpu for gpu in there if gpu not in taken]
+                node_gpus = range(first, first + cluster.servers[server].gpus)
+                free[server] = [gpu for gpu in node_gpus if gpu not in taken]
             gpus += free[server][:count]
             del free[server][:count]
         now[job.order] = grant.split, grant.option, _group(job, tuple(gpus), grant.option)

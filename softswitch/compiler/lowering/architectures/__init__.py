@@ -131,16 +131,16 @@ def _check_package_shape(
     Add to `bound` the types of the package's type parameters that follow from the block's parameters.
     """
     own = constant_body(unit, Scope(found.scope))
-    have = [(param.direction, type_at(own, param.type)) for param in found.decl.params]
-    if all(param.default is not None or is_optional(param) for param in wanted.params[len(have) :]):
-        wanted = replace(wanted, params=wanted.params[: len(have)])
+    params = [(param.direction, type_at(own, param.type)) for param in found.decl.params]
+    if all(param.default is not None or is_optional(param) for param in wanted.params[len(params) :]):
+        wanted = replace(wanted, params=wanted.params[: len(params)])
     patterns = _resolved(unit, names, bound, ref, wanted)
     message = f"{found.decl.name!r} does not fit the type {wanted.name}"
-    if [direction for direction, _ in have] != [direction for direction, _ in patterns]:
+    if [direction for direction, _ in params] != [direction for direction, _ in patterns]:
         raise CompileError(message, pos, _shown(patterns))
-    for (_, pattern), (_, type_) in zip(patterns, have, strict=True):
+    for (_, pattern), (_, type_) in zip(patterns, params, strict=True):
         t.infer(pattern, type_, bound)
-    for (_, pattern), (_, type_) in zip(_resolved(unit, names, bound, ref, wanted), have, strict=True):
+    for (_, pattern), (_, type_) in zip(_resolved(unit, names, bound, ref, wanted), params, strict=True):
         if not t.is_open(pattern) and not t.same(pattern, type_):
             raise CompileError(message, pos, _shown(_resolved(unit, names, bound, ref, wanted)))
 

@@ -63,12 +63,12 @@ def standard_metadata(unit: Unit, pos: ir.Position) -> t.StructType:
     found = unit.globals.lookup(NAME, pos)
     if not isinstance(found, TypeName) or not isinstance(found.type, t.StructType):
         raise Unsupported(f"a {NAME} that is no struct", found.pos, "the published v1model.p4")
-    has = dict(found.type.ir.fields)
+    fields = dict(found.type.ir.fields)
     needed: dict[str, ir.Bits | ir.Enum] = {name: ir.Bits(width) for name, width in _WIDTHS.items()}
     for name, wanted in {**needed, "parser_error": unit.errors}.items():
-        if name not in has:
+        if name not in fields:
             what = f"a {NAME} without {name!r}"
-        elif has[name] != wanted:
+        elif fields[name] != wanted:
             what = f"a {NAME} whose {name!r} is {t.describe(found.type.fields[name])}"
         else:
             continue

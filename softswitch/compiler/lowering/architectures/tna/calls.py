@@ -90,11 +90,11 @@ def _repeated(value: ir.Expr, width: int, wanted: int, pos: ir.Position) -> ir.E
 
     p4testgen's tests expect this of a hash that is wider than its CRC.
     """
-    whole, have = value, width
-    while have < wanted:
-        more = min(width, wanted - have)
-        have += more
-        whole = ir.Binary(ir.Bits(have), "++", _cut(value, more - 1, 0, pos), whole, pos=pos)
+    whole, filled = value, width
+    while filled < wanted:
+        more = min(width, wanted - filled)
+        filled += more
+        whole = ir.Binary(ir.Bits(filled), "++", _cut(value, more - 1, 0, pos), whole, pos=pos)
     return whole
 
 
@@ -116,18 +116,18 @@ def _unsigned(expr: ir.Expr) -> tuple[ir.Expr, int]:
 def _low_bits(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
     """Return the last `width` bits of the concatenated values."""
     joined: ir.Expr | None = None
-    have = 0
+    filled = 0
     for expr in reversed(data):
-        if have >= width:
+        if filled >= width:
             break
         plain, bits = _unsigned(expr)
-        if have + bits > width:
-            plain, bits = _cut(plain, width - have - 1, 0, pos), width - have
-        have += bits
-        joined = plain if joined is None else ir.Binary(ir.Bits(have), "++", plain, joined, pos=pos)
+        if filled + bits > width:
+            plain, bits = _cut(plain, width - filled - 1, 0, pos), width - filled
+        filled += bits
+        joined = plain if joined is None else ir.Binary(ir.Bits(filled), "++", plain, joined, pos=pos)
     if joined is None:
         return ir.Const(ir.Bits(width), 0, pos=pos)
-    return joined if have == width else ir.Cast(ir.Bits(width), joined, pos=pos)
+    return joined if filled == width else ir.Cast(ir.Bits(width), joined, pos=pos)
 
 
 def _xor(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
