@@ -59,9 +59,9 @@ class MachineAgent:
         """Read lines of JSON from `orders`, and write lines of JSON to `out`."""
         self._lines = orders
         self._out = out
-        self._saying = threading.Lock()
-        self._said_s = 0.0
-        self._heard_s = time.monotonic()
+        self._sending = threading.Lock()
+        self._sent_alive_s = 0.0
+        self._received_s = time.monotonic()
         self._over = threading.Event()
         self._orders: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
 
@@ -69,21 +69,21 @@ class MachineAgent:
         """Send the first line (``here``), start the requested ranks, and return once all have ended."""
         threading.Thread(target=self._listen, daemon=True).start()
         with server_address("") as store:
-            self._say({"here": {"version": version(), "store": store.getsockname()[1]}})
+            self._send({"here": {"version": version(), "store": store.getsockname()[1]}})
             with contextlib.suppress(queue.Empty):
                 if order := self._orders.get(timeout=START_S):
                     self._serve(order)
 
     def ended(self, rank: int, status: int, reason: str) -> None:
         """Send ``ina run`` the exit status of a rank; `Workers` calls this method."""
-        self._say({"exit": [rank, status, reason]})
+        self._send({"exit": [rank, status, reason]})
 
     def _serve(self, order: Mapping[str, Any]) -> None:
         try:
             os.chdir(order["folder"])
             os.environ["PWD"] = order["folder"]
         except OSError as error:
-            self._say({"failed": f"cannot change to folder {order['folder']}: {error.strerror}"})
+            self._send({"failed": f"cannot change to folder {order['folder']}: {error.strerror}"})
             return
         inherited, variables = order["inherited"], order["variables"]
         if inherited is None and os.environ.pop(STARTER, str(own := os.geteuid())) != str(own):
@@ -91,34 +91,34 @@ class MachineAgent:
         try:
             workers = Workers(order["command"], variables, self, self._output, inherited)
         except OSError as error:
-            self._say({"failed": f"cannot start ranks: {error}"})
+            self._send({"failed": f"cannot start ranks: {error}"})
         except LaunchError as error:
-            self._say({"failed": str(error)})
+            self._send({"failed": str(error)})
         else:
             workers.wait(on_tick=lambda: self._look(workers))
-            self._say({"done": workers.left_running})
+            self._send({"done": workers.left_running})
 
     def _look(self, workers: Workers) -> None:
         now = time.monotonic()
-        if now - self._said_s > ALIVE_S:
-            self._said_s = now
-            self._say({"alive": True})
-        if self._over.is_set() or now - self._heard_s > SILENCE_S:
+        if now - self._sent_alive_s > ALIVE_S:
+            self._sent_alive_s = now
+            self._send({"alive": True})
+        if self._over.is_set() or now - self._received_s > SILENCE_S:
             workers.kill()
 
     def _output(self, rank: int, data: bytes, is_error: bool) -> None:
-        self._say({"output": [rank, data.decode("latin-1"), is_error]})
+        self._send({"output": [rank, data.decode("latin-1"), is_error]})
 
-    def _say(self, message: object) -> None:
+    def _send(self, message: object) -> None:
         try:
-            with self._saying:
+            with self._sending:
                 print(json.dumps(message), file=self._out, flush=True)
         except OSError:  # no process reads it any more
             self._over.set()
 
     def _listen(self) -> None:
         for line in self._lines:
-            self._heard_s = time.monotonic()
+            self._received_s = time.monotonic()
             with contextlib.suppress(ValueError):
                 if order := json.loads(line).get("start"):
                     self._orders.put(order)

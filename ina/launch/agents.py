@@ -159,9 +159,9 @@ class LaunchedAgent(Agent):
         status = self._process.poll()
         if status is None or any(reader.is_alive() for reader in self._readers):
             return None  # its last lines are still unread
-        said = f": {'; '.join(self._errors)}" if self._errors else ""
+        errors = f": {'; '.join(self._errors)}" if self._errors else ""
         how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-        return f"its launch command {how}{said}"
+        return f"its launch command {how}{errors}"
 
     def say(self, message: object) -> None:
         """Send a message to the agent; do nothing if the agent is gone."""
@@ -339,11 +339,11 @@ class RemoteWorkers(RunningWorkers):
         now = time.monotonic()
         passed_s, self._looked_s = min(now - self._looked_s, ALIVE_S), now
         found: list[WorkerExit] = []
-        if tell := now - self._alive_s > ALIVE_S:
+        if due := now - self._alive_s > ALIVE_S:
             self._alive_s = now
         for name, ranks in self._machines.items():
             agent = self._agents.agents[name]
-            if tell:
+            if due:
                 agent.say({"alive": True})
             agent.silent_s += passed_s
             lost = agent.ended()

@@ -149,8 +149,8 @@ class RunFolders(Executor):
         """Return why a runner has ended without reporting the end of its run: the last line of its log."""
         with contextlib.suppress(OSError):
             lines = (self._of(number) / "runner.log").read_text(errors="replace").split("\n")
-            if said := [line for line in lines if line.strip()]:
-                return said[-1]
+            if written := [line for line in lines if line.strip()]:
+                return written[-1]
         return "it was killed"
 
     def _of(self, number: int) -> Path:
@@ -190,13 +190,13 @@ class LocalRuns(RunFolders):
         """End a run and all of its processes. Raises RunnerGone if they do not end."""
         for signal_, patience_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, GRACE_S)):
             until = time.monotonic() + patience_s
-            asked = False
+            signalled = False
             while self.lives(number):
                 process = files.process_of(self._of(number)) or self._child(number)
-                if process is not None and not asked:
+                if process is not None and not signalled:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(process, signal_)
-                    asked = files.process_of(self._of(number)) is not None
+                    signalled = files.process_of(self._of(number)) is not None
                 if time.monotonic() > until:
                     break
                 time.sleep(0.02)

@@ -220,8 +220,8 @@ class GroupRun:
 
         The value is the longest time that a rank of the job has reported; None: no rank has reported.
         """
-        told = (report.get("hold_s", 0.0) for report in self.reports(name).values())
-        return max((hold_s for hold_s in told if hold_s > 0), default=None)
+        reported = (report.get("hold_s", 0.0) for report in self.reports(name).values())
+        return max((hold_s for hold_s in reported if hold_s > 0), default=None)
 
 
 def _turns(jobs: Sequence[JobRun], offsets: Sequence[int]) -> interleave.TurnServer:

@@ -221,8 +221,8 @@ class PortHosts(Hosts):
         path = self._switches[switch].shm_path(member.port)
         link: dict[str, Any] = {"kind": "shm", "local": "", "switch": path}
         if path is None:
-            local, there = self.ends(switch, member.port)
-            link = {"kind": "loopback", "local": local, "held": True, "switch": there}
+            local, remote = self.ends(switch, member.port)
+            link = {"kind": "loopback", "local": local, "held": True, "switch": remote}
         return {**link, "src_mac": member.mac, "src_ip": member.ip, "udp_port": member.udp_port}
 
     def strangers(self) -> int:
@@ -234,9 +234,9 @@ class PortHosts(Hosts):
 
         Raises AddressTaken.
         """
-        there = self._switches[switch].udp_address(port)
-        host, number = self.addresses.hold(switch, port, parse_address(there))
-        return f"{host}:{number}", there
+        remote = self._switches[switch].udp_address(port)
+        host, number = self.addresses.hold(switch, port, parse_address(remote))
+        return f"{host}:{number}", remote
 
 
 class UdpHosts(Hosts):

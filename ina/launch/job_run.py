@@ -57,8 +57,8 @@ class JobEnd:
         if self.error is not None:
             return self.error
         if self.result is not None and (failed := self.result.failure):
-            who = f"rank {failed.rank} " if failed.rank >= 0 else ""
-            return WorkerFailed(f"{who}{failed.reason}")
+            rank = f"rank {failed.rank} " if failed.rank >= 0 else ""
+            return WorkerFailed(f"{rank}{failed.reason}")
         return None
 
     def reports(self) -> Reports:

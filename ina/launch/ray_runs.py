@@ -48,7 +48,7 @@ class RayRuns(LocalRuns):
         if importlib.util.find_spec("ray") is None:
             raise EngineError("executor ray needs ray: pip install 'ina[ray]'")
         self._cluster = cluster
-        self._seen: tuple[float, frozenset[str]] = 0.0, frozenset()
+        self._last_look: tuple[float, frozenset[str]] = 0.0, frozenset()
         """The last look at Ray's nodes: its begin, on the monotonic clock, and the nodes that answered."""
         self._reported_s = 0.0
         """The begin of the look that `gone` has last reported."""
@@ -76,7 +76,7 @@ class RayRuns(LocalRuns):
 
     def gone(self) -> Mapping[str, str]:
         """Return the names of the servers that are no nodes of Ray which answer, each with the reason."""
-        self._reported_s, alive = self._seen
+        self._reported_s, alive = self._last_look
         return {
             name: f"no node of Ray at {address} answers"
             for name in self._cluster.servers_for("worker")
@@ -122,12 +122,12 @@ class RayRuns(LocalRuns):
         """
         assert self._watcher.stdout is not None
         line = self._watcher.stdout.readline()
-        said: Mapping[str, Any] = {}
+        message: Mapping[str, Any] = {}
         with contextlib.suppress(ValueError):
-            said = json.loads(line)
-        if "alive" in said:
-            self._seen = said.get("began_s", 0.0), frozenset(said["alive"])
-            self._trouble = other_protocol(said)
-        elif "failed" in said:
-            self._trouble = str(said["failed"])
+            message = json.loads(line)
+        if "alive" in message:
+            self._last_look = message.get("began_s", 0.0), frozenset(message["alive"])
+            self._trouble = other_protocol(message)
+        elif "failed" in message:
+            self._trouble = str(message["failed"])
         return bool(line)

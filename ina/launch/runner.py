@@ -237,9 +237,9 @@ class RunProcess:
             )
         return MachineHosts(topology_of(order), job.servers, start)
 
-    def _placed(self, said: str) -> None:
+    def _placed(self, engine: str) -> None:
         with self._lock:
-            self._status.engine = said
+            self._status.engine = engine
         self._write()
 
     def _described(self, failure: BaseException) -> str:

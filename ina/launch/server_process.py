@@ -105,8 +105,8 @@ class ServerProcess:
                 if not poller.poll(timeout_s * 1e3):
                     return None
             if line := self._stdout.readline():
-                heard: dict[str, Any] = json.loads(line)
-                return heard
+                message: dict[str, Any] = json.loads(line)
+                return message
         return None
 
     def is_stopped(self) -> bool:

@@ -98,10 +98,10 @@ def submit(batch: Batch, script: str, hosts: str) -> int:
     `hosts` is the path of a file with the node of each task, one name per line. Raises EngineError.
     """
     variables = {"SLURM_HOSTFILE": hosts}
-    said = _run(["sbatch", "--parsable", *batch.options()], script, variables)
-    found = re.fullmatch(r"(\d+)(;.*)?", said.strip())
+    output = _run(["sbatch", "--parsable", *batch.options()], script, variables)
+    found = re.fullmatch(r"(\d+)(;.*)?", output.strip())
     if found is None:
-        raise EngineError(f"sbatch printed {said[:200]!r}, want the number of a job")
+        raise EngineError(f"sbatch printed {output[:200]!r}, want the number of a job")
     return int(found[1])
 
 

@@ -129,8 +129,8 @@ class SlurmRuns(RunFolders):
 
     def stop(self, number: int) -> None:
         """End a run and all of its processes. Raises RunnerGone if they do not end, and EngineError."""
-        said = super().status(number)
-        finishing = said is not None and said.over
+        status = super().status(number)
+        finishing = status is not None and status.over
         began = time.monotonic()
         cancelled = False
         while True:
@@ -145,7 +145,7 @@ class SlurmRuns(RunFolders):
                 slurm.cancel(numbers)
                 cancelled = True
             elif (
-                all(job.state == "COMPLETING" for job in live) and self._unheard(number) and waited_s > STOP_S
+                all(job.state == "COMPLETING" for job in live) and self._is_lost(number) and waited_s > STOP_S
             ):
                 return  # its remaining processes are on nodes that are gone
             if waited_s > FINISH_S + 2 * STOP_S:
@@ -170,8 +170,8 @@ class SlurmRuns(RunFolders):
             return _ended_by_hand(found, job)
         since_s = self._failed_s.setdefault(number, time.monotonic()) if failed else -math.inf
         if job.state in LOST or (job.live and time.monotonic() - since_s < HOLD_S):
-            well = {name: "" for name, why in found.ends.items() if not why}
-            return replace(found, ends=well, failure="", over=False)
+            completed = {name: "" for name, why in found.ends.items() if not why}
+            return replace(found, ends=completed, failure="", over=False)
         return found
 
     def lives(self, number: int) -> bool:
@@ -188,8 +188,8 @@ class SlurmRuns(RunFolders):
     def why_ended(self, number: int) -> str:
         """Return the state of a run's Slurm job, and the last line of the runner's log, as text."""
         job = self._latest(number)
-        said = super().why_ended(number)
-        return f"Slurm no longer has its job; {said}" if job is None else f"{_named(job)}; {said}"
+        reason = super().why_ended(number)
+        return f"Slurm no longer has its job; {reason}" if job is None else f"{_named(job)}; {reason}"
 
     def shown(self, number: int) -> tuple[str, bool]:
         """Return the number and state of a run's Slurm job, as text, and whether Slurm has started it."""
@@ -267,9 +267,9 @@ class SlurmRuns(RunFolders):
 
     def _jobs(self, number: int) -> tuple[slurm.SlurmJob, ...]:
         with self._lock:
-            seen = self._view.jobs.get(number, ())
+            known = self._view.jobs.get(number, ())
             _, job = self._submitted.get(number, (0.0, None))
-        return seen if job is None or job.number in map(_number, seen) else (*seen, job)
+        return known if job is None or job.number in map(_number, known) else (*known, job)
 
     def _latest(self, number: int) -> slurm.SlurmJob | None:
         return next(reversed(self._jobs(number)), None)
@@ -277,7 +277,7 @@ class SlurmRuns(RunFolders):
     def _live(self, number: int) -> list[slurm.SlurmJob]:
         return [job for job in self._jobs(number) if job.live]
 
-    def _unheard(self, number: int) -> bool:
+    def _is_lost(self, number: int) -> bool:
         """Return True if a server of a run does not respond to Slurm, or if no job may run on the server."""
         order = files.read(self._of(number) / "run.json")
         servers = order["jobs"][0]["servers"] if order else ()
@@ -300,5 +300,5 @@ def _ended_by_hand(found: RunStatus, job: slurm.SlurmJob) -> RunStatus:
     The failure says that Slurm, or a user of Slurm, has ended the run's Slurm job `job`.
     """
     why = f"{_named(job)}: ended by Slurm or by a user of Slurm"
-    ends = {name: said and why for name, said in found.ends.items()}
+    ends = {name: failure and why for name, failure in found.ends.items()}
     return replace(found, ends=ends, lost={}, over=True, final=True, failure=why)

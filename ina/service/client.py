@@ -139,17 +139,17 @@ class Client:
         jobs of the earlier call, so that a request can be repeated if its answer was lost.
         """
         headers = {"Idempotency-Key": key} if key else {}
-        return cast("JobsView", self._ask("POST", "/v1/jobs", json={"jobs": list(jobs)}, headers=headers))[
+        return cast("JobsView", self._send("POST", "/v1/jobs", json={"jobs": list(jobs)}, headers=headers))[
             "jobs"
         ]
 
     def jobs(self, *, states: Sequence[str] = (), tenant: str | None = None) -> list[JobView]:
         """Return jobs in order of submission: all jobs, or only those in `states` or of `tenant`."""
         found: list[JobView] = []
-        asked: dict[str, Any] = {"state": list(states), **({} if tenant is None else {"tenant": tenant})}
+        filters: dict[str, Any] = {"state": list(states), **({} if tenant is None else {"tenant": tenant})}
         after: int | None = 0
         while after is not None:
-            page = cast("JobsView", self._ask("GET", "/v1/jobs", params={**asked, "after": after}))
+            page = cast("JobsView", self._send("GET", "/v1/jobs", params={**filters, "after": after}))
             found += page["jobs"]
             after = page["next"]
         return found
@@ -203,43 +203,43 @@ class Client:
             job: Further keys of a ``[[job]]`` table.
             key: Idempotency key; "": none.
         """
-        asked = {
+        body = {
             "name": name,
             "machines": [{"known_as": list(names), "ranks": list(ranks)} for names, ranks in machines],
             "job": dict(job or {}),
             "token_sha256": hashlib.sha256(token.encode()).hexdigest(),
         }
         headers = {"Idempotency-Key": key} if key else {}
-        return cast("AdmissionView", self._ask("POST", "/v1/admissions", json=asked, headers=headers))
+        return cast("AdmissionView", self._send("POST", "/v1/admissions", json=body, headers=headers))
 
     def renew(self, name: str, *, done: int | None = None) -> AdmissionView:
         """Renew the lease of an admitted job.
 
         `done` is the number of iterations that the job has done since its workers started; None: unknown.
         """
-        return cast("AdmissionView", self._ask("PUT", _admission(name), json={"done": done}))
+        return cast("AdmissionView", self._send("PUT", _admission(name), json={"done": done}))
 
     def grant(self, name: str) -> JobGrant:
         """Return the settings that the workers of an admitted job need; the job's state must be running."""
-        return cast("JobGrant", self._ask("GET", _admission(name)))
+        return cast("JobGrant", self._send("GET", _admission(name)))
 
     def leave(self, name: str, failure: str = "") -> AdmissionView:
         """Report that the workers of an admitted job have ended; `failure` is their error, "" for none."""
-        return cast("AdmissionView", self._ask("POST", f"{_admission(name)}/end", json={"failure": failure}))
+        return cast("AdmissionView", self._send("POST", f"{_admission(name)}/end", json={"failure": failure}))
 
     # ------------------------------------------------------------------ the cluster
 
     def cluster(self) -> ClusterView:
         """Return servers, switches, links, and the jobs that use them."""
-        return cast("ClusterView", self._ask("GET", "/v1/cluster"))
+        return cast("ClusterView", self._send("GET", "/v1/cluster"))
 
     def memory(self) -> MemoryView:
         """Return which jobs have held which slots of each switch, and when."""
-        return cast("MemoryView", self._ask("GET", "/v1/memory"))
+        return cast("MemoryView", self._send("GET", "/v1/memory"))
 
     def drain(self, node: str, *, back: bool = False) -> None:
         """Drain a server or a switch; with `back`, end its drain."""
-        self._ask("POST", f"/v1/nodes/{quote(node, safe='')}/{'undrain' if back else 'drain'}")
+        self._send("POST", f"/v1/nodes/{quote(node, safe='')}/{'undrain' if back else 'drain'}")
 
     def reallocate(self, job: str = "") -> ReallocationView:
         """Divide the switches' slots among jobs now; return each job's slots, and the reason for them.
@@ -247,15 +247,15 @@ class Client:
         With `job`, return only the slots of this job.
         """
         params = {"job": job} if job else {}
-        return cast("ReallocationView", self._ask("POST", "/v1/reallocation", params=params))
+        return cast("ReallocationView", self._send("POST", "/v1/reallocation", params=params))
 
     def reload(self) -> ReloadView:
         """Tell the controller to read its cluster and policies files again; return the changes."""
-        return cast("ReloadView", self._ask("POST", "/v1/reload"))
+        return cast("ReloadView", self._send("POST", "/v1/reload"))
 
     def quotas(self) -> list[QuotaView]:
         """Return the quotas of all visible tenants."""
-        return cast("QuotasView", self._ask("GET", "/v1/quotas"))["quotas"]
+        return cast("QuotasView", self._send("GET", "/v1/quotas"))["quotas"]
 
     def set_quota(
         self, tenant: str, *, gpus: int | None = None, reserved: int = 0, per_minute: int | None = None
@@ -271,23 +271,23 @@ class Client:
         path = f"/v1/quotas/{quote(tenant, safe='')}"
         return cast(
             "QuotaView",
-            self._ask("PUT", path, json={"gpus": gpus, "reserved": reserved, "per_minute": per_minute}),
+            self._send("PUT", path, json={"gpus": gpus, "reserved": reserved, "per_minute": per_minute}),
         )
 
     def remove_quota(self, tenant: str) -> None:
         """Remove a tenant's quota."""
-        self._ask("DELETE", f"/v1/quotas/{quote(tenant, safe='')}")
+        self._send("DELETE", f"/v1/quotas/{quote(tenant, safe='')}")
 
     def audit(self) -> AuditView:
         """Return the differences between the desired and the actual state of switches and servers."""
-        return cast("AuditView", self._ask("GET", "/v1/audit"))
+        return cast("AuditView", self._send("GET", "/v1/audit"))
 
     def decisions(self, after: int = 0) -> list[DecisionView]:
         """Return all events and decisions, oldest first."""
         found: list[DecisionView] = []
         following: int | None = after
         while following is not None:
-            page = cast("DecisionsView", self._ask("GET", "/v1/events", params={"after": following}))
+            page = cast("DecisionsView", self._send("GET", "/v1/events", params={"after": following}))
             found += page["events"]
             following = page["next"]
         return found
@@ -299,16 +299,16 @@ class Client:
 
     # ------------------------------------------------------------------
 
-    def _ask(self, method: str, path: str, **given: Any) -> Any:
+    def _send(self, method: str, path: str, **options: Any) -> Any:
         with self._errors():
-            answer = self._http.request(method, path, **given)
+            answer = self._http.request(method, path, **options)
         if answer.is_success:
             return self._read(answer.content) if answer.content else None
         raise self._refusal(answer.status_code, answer.content)
 
     def _of_job(self, method: str, name: str, rest: str = "", **params: object) -> Any:
         path, tenant = _job(name)
-        return self._ask(method, f"{path}{rest}", params={**tenant, **params})
+        return self._send(method, f"{path}{rest}", params={**tenant, **params})
 
     def _stream(self, path: str, params: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
         """Yield the kind and the data of each event of a stream.

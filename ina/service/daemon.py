@@ -164,7 +164,7 @@ class Daemon(ServiceLoop):
         raises Conflict if its jobs have other names than those of the first call.
         """
         for at, job in enumerate(jobs):
-            with _told_of(job, at):
+            with _errors_about(job, at):
                 if is_external(job):
                     raise BadSpec(f"job {job.name!r} has no command: want the command of its workers")
                 if self._hosts_are_here:
@@ -194,7 +194,7 @@ class Daemon(ServiceLoop):
             arrived = replace(job, name=ids[-1], arrival_s=now_s, restart_s=restart_s)
             if job.window is None and job.mode == "shared" and not self._network.paced:
                 arrived = replace(arrived, window=SHARED_WINDOW)  # it needs no more slots than that
-            with _told_of(job, at, ids[-1]):
+            with _errors_about(job, at, ids[-1]):
                 spec = ledger.spec(arrived)
                 ledger.core.admit(spec)
                 if why := ledger.quotas.never(tenant, job.gpus):
@@ -202,9 +202,9 @@ class Daemon(ServiceLoop):
             events.append(Submitted(now_s, spec, arrived))
         ledger.record(events, synced=False, tenant=tenant, key=key, **beside)
         self._rates.take(quota, len(jobs), now_s=now_s)
-        said = {name: ledger.submitted[name] for name in ids}
-        await self._tell()
-        return await self._kept(said)
+        submissions = {name: ledger.submitted[name] for name in ids}
+        await self._notify()
+        return await self._kept(submissions)
 
     def _unfinished(self, name: str, tenant: str) -> bool:
         """Return True if a tenant has an unfinished job of this name."""
@@ -215,21 +215,21 @@ class Daemon(ServiceLoop):
             for each in ledger.called.get(name, ())
         )
 
-    async def _kept(self, said: Mapping[str, Said]) -> list[JobRecord]:
+    async def _kept(self, submissions: Mapping[str, Said]) -> list[JobRecord]:
         """Wait until the submission of jobs is on disk; return the jobs' records.
 
         A job may already be over and archived; its record then comes from the archive.
         """
         await self._synced()
-        there = self.ledger.submitted
-        found = {each.name: each for each in self.reports.of(name for name in said if name in there)}
-        return [found.get(name) or self._forgotten(each) for name, each in said.items()]
+        current = self.ledger.submitted
+        found = {each.name: each for each in self.reports.of(name for name in submissions if name in current)}
+        return [found.get(name) or self._forgotten(each) for name, each in submissions.items()]
 
-    def _forgotten(self, said: Said) -> JobRecord:
+    def _forgotten(self, submitted: Said) -> JobRecord:
         archived = next(
-            each for each in self.ledger.archived(str(said.number)) if each["number"] == said.number
+            each for each in self.ledger.archived(str(submitted.number)) if each["number"] == submitted.number
         )
-        return JobRecord(submitted=said, state=archived["state"], reason=archived["reason"])
+        return JobRecord(submitted=submitted, state=archived["state"], reason=archived["reason"])
 
     def machine(self, known_as: Sequence[str]) -> str:
         """Return the name of the server that has one of the names or addresses `known_as`.
@@ -299,7 +299,7 @@ class Daemon(ServiceLoop):
         self._runs.look_soon()
         if run is not None:
             self._effects.again(run)
-        await self._tell()
+        await self._notify()
         return self._to_stop(self.reports.record(name))
 
     def _held(self, name: str) -> JobRecord:
@@ -353,7 +353,7 @@ class Daemon(ServiceLoop):
         except BadSpec as error:
             raise Conflict(str(error)) from error
         self.ledger.record([Retried(self.ledger.now_s, name)])
-        await self._tell()
+        await self._notify()
         return self.reports.record(name)
 
     async def change_cluster(self, cluster: Topology) -> Sequence[str]:
@@ -372,7 +372,7 @@ class Daemon(ServiceLoop):
             raise Conflict(f"cannot change to this cluster: {error}") from error
         self._executor.change_cluster(cluster)
         self._switches.forget()
-        await self._tell()
+        await self._notify()
         return notes
 
     async def reallocate(self, name: str = "", *, by: str = "") -> list[views.ReallocatedView]:
@@ -389,7 +389,7 @@ class Daemon(ServiceLoop):
         before = ledger.desired().places
         ledger.record([Reallocated(self.ledger.now_s, f"asked for by {by}" if by else "asked for")])
         ledger.decide()
-        await self._tell()
+        await self._notify()
         problem, division = allocation.allocator.problem, allocation.allocator.division
         after = ledger.desired().places
         found: list[views.ReallocatedView] = []
@@ -414,14 +414,14 @@ class Daemon(ServiceLoop):
     async def set_quota(self, quota: Quota) -> None:
         """Set a tenant's quota and reservation. Running jobs continue."""
         self.ledger.set_quota(quota)
-        await self._tell()
+        await self._notify()
 
     async def remove_quota(self, tenant: str) -> None:
         """Remove a tenant's quota."""
         if tenant not in self.ledger.quotas.quotas:
             raise Unknown(f"tenant {tenant!r} has no quota")
         self.ledger.remove_quota(tenant)
-        await self._tell()
+        await self._notify()
 
     async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
         """Drain a server or a switch; with `back`, end its drain. `by` is the user who requested this."""
@@ -444,11 +444,11 @@ class Daemon(ServiceLoop):
             ledger.record([SwitchGone(now_s, name, ledger.down[name])])
         if back and name in ledger.lost:
             ledger.record([ServerGone(now_s, name, ledger.lost[name])])
-        await self._tell()
+        await self._notify()
 
 
 @contextlib.contextmanager
-def _told_of(job: Job, at: int, known_as: str = "") -> Iterator[None]:
+def _errors_about(job: Job, at: int, known_as: str = "") -> Iterator[None]:
     """Make each BadSpec that is raised in the context refer to the job as its submitter knows it.
 
     The error gets the job's position `at` in the submission, and the job's name in place of its id

@@ -137,13 +137,13 @@ class Effects:
         if moved := {step.number for step in found if isinstance(step, Resize)}:
             ledger.keep(*moved)  # one write for all
             self._switches.check_soon()
-        self._tell_granted()
+        self._send_granted()
         ledger.stirred = bool(found)  # to find a failed step again
 
-    def _tell_granted(self) -> None:
+    def _send_granted(self) -> None:
         """Send each runner the maximum numbers of packets in flight of its jobs, if these have changed."""
         holds = self._ledger.holds
-        self._granted = {number: told for number, told in self._granted.items() if number in holds}
+        self._granted = {number: limits for number, limits in self._granted.items() if number in holds}
         for number, hold in holds.items():
             granted = {name: place.in_flight for name, place in hold.places.items()}
             if hold.stage == "running" and self._granted.get(number) != granted:
@@ -289,16 +289,16 @@ class Effects:
 
     def _admit(self, hold: HeldRun, wiring: Wiring) -> None:
         for name, place in hold.places.items():
-            said = self._ledger.submitted[name]
-            job = said.job
-            who = Registration(
+            submission = self._ledger.submitted[name]
+            job = submission.job
+            registered = Registration(
                 "ina controller",
                 name=name,
-                user=said.tenant,
+                user=submission.tenant,
                 command=shlex.join(job.command or ()),
                 priority=job.priority,
             )
-            hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who, wiring)
+            hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], registered, wiring)
             fault_point("one admitted")
 
     async def _stop(self, number: int, why: str) -> None:
@@ -325,8 +325,8 @@ class Effects:
         """
         ledger, run = self._ledger, hold.run
         wanted = next((each.jobs for each in ledger.desired().runs if each.number == run.number), ())
-        going = hold.admissions.keys() - hold.over
-        names = [name for name in run.jobs if name in wanted and name in going]
+        active = hold.admissions.keys() - hold.over
+        names = [name for name in run.jobs if name in wanted and name in active]
         if names and self._executor.status(run.number) is not None:
             ledger.start_again({name: hold.admissions[name].epoch for name in names}, why)
 
@@ -347,7 +347,7 @@ class Effects:
         switch = any(each.job != ON_NO_SWITCH for each in hold.admissions.values())
         jobs = []
         for name, offset in zip(run.jobs, run.offsets, strict=True):
-            said = self._ledger.submitted[name]
+            submission = self._ledger.submitted[name]
             servers = hold.places[name].servers
             machines = tuple(
                 tuple(rank for rank, server in enumerate(servers) if server == host)
@@ -355,12 +355,12 @@ class Effects:
             )
             jobs.append(
                 JobOrder(
-                    _launch(said.job, machines, switch=switch),
+                    _launch(submission.job, machines, switch=switch),
                     hold.admissions[name],
                     offset,
-                    str(self._ledger.logs(said)),
+                    str(self._ledger.logs(submission)),
                     servers=hosts(servers),
-                    driver=bool(said.job.extra.get("driver")),
+                    driver=bool(submission.job.extra.get("driver")),
                     granted=_granted(hold.places[name]),
                     in_flight=hold.places[name].in_flight,
                 )

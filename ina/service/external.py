@@ -61,7 +61,7 @@ class ExternalRuns:
 
     def end(self, number: int, job: str, failure: str) -> None:
         """Record that a run's workers have ended; `failure` is their error, "" for none. Raises OSError."""
-        if self._has(number) and not self._ended(number):
+        if self._is_external(number) and not self._ended(number):
             ends = RunStatus(done=self._done.get(number, {}), ends={job: failure}, over=True, final=True)
             files.write(self._of(number) / "status.json", ends)
 
@@ -83,7 +83,7 @@ class ExternalRuns:
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
         """Set the maximum number of packets in flight of each job of a run; do nothing for external jobs."""
-        if not self._has(number):
+        if not self._is_external(number):
             self._own.grant(number, in_flight)
 
     def stop(self, number: int) -> None:
@@ -92,7 +92,7 @@ class ExternalRuns:
         Raises RunnerGone if the holder has not reported the end of the workers yet. The caller must then call
         again. From `LEASE_S` seconds after the first call on, a call records the end of the run itself.
         """
-        if not self._has(number):
+        if not self._is_external(number):
             self._own.stop(number)
             return
         if self._ended(number):
@@ -111,19 +111,19 @@ class ExternalRuns:
 
     def status(self, number: int) -> RunStatus | None:
         """Return the status of a run; None: it was never started."""
-        if not self._has(number):
+        if not self._is_external(number):
             return self._own.status(number)
         found: RunStatus | None = files.read(self._of(number) / "status.json", RunStatus)
         return RunStatus(done=self._done.get(number, {})) if found is None else found
 
     def lives(self, number: int) -> bool:
         """Return True until the end of a run is recorded; for runs of other jobs, ask the executor `own`."""
-        return not self._ended(number) if self._has(number) else self._own.lives(number)
+        return not self._ended(number) if self._is_external(number) else self._own.lives(number)
 
     def forget(self, number: int) -> None:
         """Remove the files of a run that is over."""
         self._done.pop(number, None)
-        if self._has(number):
+        if self._is_external(number):
             shutil.rmtree(self._of(number), ignore_errors=True)
         else:
             self._own_runs.discard(number)
@@ -137,14 +137,14 @@ class ExternalRuns:
 
     def why_ended(self, number: int) -> str:
         """Return, as text, why a run has ended without reporting the ends of its jobs."""
-        return "its workers have ended" if self._has(number) else self._own.why_ended(number)
+        return "its workers have ended" if self._is_external(number) else self._own.why_ended(number)
 
     def shown(self, number: int) -> tuple[str, bool]:
         """Return the name and state of a run in Slurm or Ray, as one text, and whether it has started there.
 
         The result is ("", True) if neither has it.
         """
-        return ("", True) if self._has(number) else self._own.shown(number)
+        return ("", True) if self._is_external(number) else self._own.shown(number)
 
     def gone(self) -> Mapping[str, str]:
         """Return the names of the servers that the engine cannot use, each with the reason."""
@@ -158,7 +158,7 @@ class ExternalRuns:
         """Start later runs on the servers of `cluster`; runs that have started are not affected."""
         self._own.change_cluster(cluster)
 
-    def _has(self, number: int) -> bool:
+    def _is_external(self, number: int) -> bool:
         return number not in self._own_runs and (self._of(number) / "run.json").exists()
 
     def _ended(self, number: int) -> bool:
@@ -177,22 +177,22 @@ class Holders:
     def __init__(self, ledger: Ledger, runs: ExternalRuns) -> None:
         self._ledger = ledger
         self._runs = runs
-        self._heard_s: dict[str, float] = {}
+        self._renewed_s: dict[str, float] = {}
 
     @property
     def next_s(self) -> float:
         """Time at which the next lease expires; infinite if there is no lease."""
-        return min(self._heard_s.values(), default=float("inf")) + LEASE_S
+        return min(self._renewed_s.values(), default=float("inf")) + LEASE_S
 
     def recover(self) -> None:
         """Start a new lease for each external job that is not over."""
-        for name, said in self._ledger.submitted.items():
-            if is_external(said.job) and self._unfinished(name):
+        for name, submission in self._ledger.submitted.items():
+            if is_external(submission.job) and self._unfinished(name):
                 self.hear(name)
 
     def hear(self, name: str) -> None:
         """Extend a job's lease to `LEASE_S` seconds from now."""
-        self._heard_s[name] = self._ledger.now_s
+        self._renewed_s[name] = self._ledger.now_s
 
     def renew(self, name: str, done: int | None) -> None:
         """Extend the lease of a job that is not over to `LEASE_S` seconds from now.
@@ -209,12 +209,12 @@ class Holders:
     def look(self) -> None:
         """End the jobs whose leases have expired. Raises StoreError, OSError."""
         now_s = self._ledger.now_s
-        for name, heard_s in list(self._heard_s.items()):
+        for name, renewed_s in list(self._renewed_s.items()):
             if not self._unfinished(name):
-                del self._heard_s[name]
-            elif now_s - heard_s > LEASE_S:
+                del self._renewed_s[name]
+            elif now_s - renewed_s > LEASE_S:
                 self.end(name, f"the launcher of its workers has not sent a request for {LEASE_S:g} s")
-                del self._heard_s[name]
+                del self._renewed_s[name]
 
     def end(self, name: str, failure: str) -> None:
         """Record that a job's workers have ended, or will never start. Raises StoreError and OSError.

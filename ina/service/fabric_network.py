@@ -182,7 +182,7 @@ class FabricNetwork(Network):
         self._fleet = fabric.fleet
         self._fabric, self._specs, self._scheduled = fabric, specs, scheduled
         self._waiting = False
-        self._told = False
+        self._warned = False
         self._restarts = 0
         self._kept_s = -math.inf
         self.held: dict[str, FabricJob] = {}
@@ -246,8 +246,8 @@ class FabricNetwork(Network):
         """
         lease_wait_s = self._fleet.lease_wait_s()
         self._waiting = lease_wait_s is not None
-        if lease_wait_s is not None and not self._told:
-            self._told = True
+        if lease_wait_s is not None and not self._warned:
+            self._warned = True
             _log.warning(
                 "no room for the job: %s; waiting up to %.0f s to see whether the processes of the jobs on"
                 " the switch are alive",

@@ -69,16 +69,16 @@ class Groups:
         self._rendezvous = rendezvous
         self._listen = listen
         self._names = (f"{self._spec.job.name}.{number}" for number in itertools.count(1))
-        self._asked: queue.SimpleQueue[GroupRequest | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[GroupRequest | None] = queue.SimpleQueue()
         self._groups: list[_Group] = []
         self._thread = threading.Thread(target=self._serve, name="groups", daemon=True)
         self._thread.start()
-        rendezvous.on_group(self._asked.put)
+        rendezvous.on_group(self._requests.put)
 
     def close(self) -> None:
         """Admit no more groups, and end the existing groups."""
         self._rendezvous.on_group(None)
-        self._asked.put(None)
+        self._requests.put(None)
         self._thread.join()
         for group in self._groups:
             group.stack.close()
@@ -86,7 +86,7 @@ class Groups:
     def _serve(self) -> None:
         while True:
             try:
-                request = self._asked.get(timeout=LOOK_S if self._groups else None)
+                request = self._requests.get(timeout=LOOK_S if self._groups else None)
             except queue.Empty:
                 self._look()
                 continue

@@ -192,7 +192,7 @@ def _await(
 
     Raises WorkerFailed if the controller ends the job, its launcher has ended, or the wait takes too long.
     """
-    told, until = "", time.monotonic() + held.wait_s
+    reported, until = "", time.monotonic() + held.wait_s
     while not lease.running.wait(LOOK_S):
         reason = lease.reason
         if lease.stop:
@@ -203,8 +203,8 @@ def _await(
             raise WorkerFailed(
                 f"job {held.name!r} has not been admitted within {held.wait_s:g} s: {reason or 'no answer'}"
             )
-        if reason and reason != told:
-            told = reason
+        if reason and reason != reported:
+            reported = reason
             on_wait(reason)
 
 

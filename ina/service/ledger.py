@@ -70,7 +70,7 @@ _KNOWN = (
     *("again", "overdue", "_counted", "submissions", "forgotten", "_wiring", "called"),
 )
 """Names of the attributes of a ledger that follow from its events alone. A snapshot consists of these."""
-_TOLD_AGAIN = (Tick, Progressed, Measured)
+_REPEATABLE = (Tick, Progressed, Measured)
 """Kinds of events that a power failure may undo. After the failure, the service decides or measures anew. The
 undone events have had no effects, because each effect begins with a synced write of all events before it."""
 POLICIES, CLUSTER, QUOTA, NO_QUOTA = "policies", "cluster", "quota", "no-quota"
@@ -294,7 +294,7 @@ class Ledger:
         """
         if not events:
             return
-        synced = synced and not all(isinstance(event, _TOLD_AGAIN) for event in events)
+        synced = synced and not all(isinstance(event, _REPEATABLE) for event in events)
         rows = [(event.at_s, {"event": plain_event(event), **beside}) for event in events]
         self._write(rows, synced=synced)
 
@@ -407,13 +407,13 @@ class Ledger:
         """
         at_s = self.now_s
         body = {"event": {"kind": FORGOTTEN, "at_s": at_s}, "jobs": list(archived)}
-        said = self.submitted
-        rows = [(said[name].number, said[name].called, record) for name, record in archived.items()]
+        submitted = self.submitted
+        rows = [(submitted[name].number, submitted[name].called, record) for name, record in archived.items()]
         self._write([(at_s, body)], archived=rows)
 
     def stray_logs(self) -> list[Path]:
         """Return the folders with output of ranks whose jobs have been archived."""
-        known = {str(said.number) for said in self.submitted.values()}
+        known = {str(submission.number) for submission in self.submitted.values()}
         folder = self.store.folder / "logs"
         return [each for each in folder.iterdir() if each.name not in known] if folder.exists() else []
 
@@ -422,8 +422,8 @@ class Ledger:
         number = _NUMBER.fullmatch(reference)
         found = {*self.called.get(reference, ()), *({reference} & self.submitted.keys())}
         if number is not None and not number[1]:
-            found |= {name for name, said in self.submitted.items() if said.number == int(number[2])}
-        return sorted((self.submitted[name] for name in found), key=lambda said: said.number)
+            found |= {name for name, each in self.submitted.items() if each.number == int(number[2])}
+        return sorted((self.submitted[name] for name in found), key=lambda each: each.number)
 
     def archived(self, reference: str) -> list[dict[str, Any]]:
         """Return the records of archived jobs with this name, id or number, the latest first."""
@@ -434,12 +434,12 @@ class Ledger:
     def _forget(self, names: Sequence[str]) -> None:
         self.core.forget(names)
         for name in names:
-            said = self.submitted.pop(name)
+            submission = self.submitted.pop(name)
             self.overdue.discard(name)
-            self.called[said.called].remove(name)
-            if not self.called[said.called]:
-                del self.called[said.called]
-            self.keys.pop((said.tenant, said.key), None)
+            self.called[submission.called].remove(name)
+            if not self.called[submission.called]:
+                del self.called[submission.called]
+            self.keys.pop((submission.tenant, submission.key), None)
             for known in (self.latest, self.left, self.again):
                 known.pop(name, None)
         self._counted = len(self.core.finished_jobs)
@@ -493,9 +493,9 @@ class Ledger:
 
                 self._take_cluster(parse_topology(json.dumps(body["cluster"]), source="cluster.json"), at_s)
             case "quota":
-                self._let_in(self.quotas.grant(record_of(Quota, body["quota"])), at_s)
+                self._submit_waiting(self.quotas.grant(record_of(Quota, body["quota"])), at_s)
             case "no-quota":
-                self._let_in(self.quotas.remove(body["tenant"]), at_s)
+                self._submit_waiting(self.quotas.remove(body["tenant"]), at_s)
             case _:
                 self._take_event(event_of(body["event"]), body)
 
@@ -511,7 +511,7 @@ class Ledger:
                 del known[name]
         links = {(link.a, link.b) for link in cluster.links}
         self.cut = {ends: why for ends, why in self.cut.items() if ends in links}
-        self._let_in(self.quotas.resize(cluster.gpus), at_s)
+        self._submit_waiting(self.quotas.resize(cluster.gpus), at_s)
         self._end_over(at_s)
 
     def _take_event(self, event: Event, body: Mapping[str, Any]) -> None:
@@ -536,19 +536,19 @@ class Ledger:
                 assert event.job is not None
                 tenant, key = body.get("tenant", ""), body.get("key", "")
                 self.submissions += 1
-                said = Said(self.submissions, event.job, tenant, key, body.get("holder", ""))
-                self.submitted[said.job.name] = said
-                self.called.setdefault(said.called, []).append(said.job.name)
+                submission = Said(self.submissions, event.job, tenant, key, body.get("holder", ""))
+                self.submitted[submission.job.name] = submission
+                self.called.setdefault(submission.called, []).append(submission.job.name)
                 if key:
-                    self.keys.setdefault((tenant, key), []).append(said.job.name)
-                if why := self.quotas.take(said.job.name, tenant, said.job.gpus):
-                    self._note(event.at_s, "waits", said.job.name, why)
+                    self.keys.setdefault((tenant, key), []).append(submission.job.name)
+                if why := self.quotas.take(submission.job.name, tenant, submission.job.gpus):
+                    self._note(event.at_s, "waits", submission.job.name, why)
                     return
             case Retried():
-                said = self.submitted[event.job]
-                if said.job.due_s is not None and said.job.due_s <= event.at_s:
+                submission = self.submitted[event.job]
+                if submission.job.due_s is not None and submission.job.due_s <= event.at_s:
                     self.overdue.add(event.job)  # known to the user who retries it: it runs
-                self.quotas.again(event.job, said.tenant, said.job.gpus)
+                self.quotas.again(event.job, submission.tenant, submission.job.gpus)
             case ServerGone() | SwitchGone() if "drained" in body:
                 self.drained[_node(event)] = event.reason
             case ServerBack() | SwitchBack() if "drained" in body:
@@ -577,10 +577,10 @@ class Ledger:
         """
         over = self.core.finished_jobs
         for each in over[self._counted :]:
-            self._let_in(self.quotas.end(each.job.spec.name), at_s)
+            self._submit_waiting(self.quotas.end(each.job.spec.name), at_s)
         self._counted = len(over)
 
-    def _let_in(self, names: Sequence[str], at_s: float) -> None:
+    def _submit_waiting(self, names: Sequence[str], at_s: float) -> None:
         """Submit the jobs `names` to the core: these jobs need not wait for their tenants' quotas any more.
 
         End the jobs that do not fit the cluster, which may have changed since their submission.
@@ -610,7 +610,7 @@ class Ledger:
         """End a job that waits for its tenant's quota, and that the core therefore does not have yet."""
         self.left[name] = outcome, why
         self._note(at_s, outcome, name, why)
-        self._let_in(self.quotas.end(name), at_s)
+        self._submit_waiting(self.quotas.end(name), at_s)
 
     def _note(self, at_s: float, kind: Kind, job: str, text: str) -> None:
         self.log.note(at_s, kind, (job,), text)

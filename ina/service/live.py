@@ -214,7 +214,7 @@ class LiveJobs:
         self.runs = FabricRuns(self._network, how)
         self._scheduled = scheduled
         self._ending = threading.Event()
-        self._told = 0
+        self._reported = 0
         self.loop = ServiceLoop(
             self._ledger,
             testbed="",
@@ -304,10 +304,10 @@ class LiveJobs:
             while coming and coming[0].at_s <= now_s:
                 arrived.append(structs.replace(coming.popleft(), at_s=now_s))
             await loop.add_jobs(arrived)
-            self._tell(on_entry)
+            self._report(on_entry)
             self._check(waits=not coming)
             await loop.changed(min(LOOK_S, max(0.0, coming[0].at_s - now_s)) if coming else LOOK_S)
-        self._tell(on_entry)
+        self._report(on_entry)
 
     def _check(self, *, waits: bool) -> None:
         self.runs.check()
@@ -320,11 +320,11 @@ class LiveJobs:
                 raise BadDecision(self.core.policy_failure)
             raise Stuck(f"no job runs, and {', '.join(self.core.jobs)} would wait forever")
 
-    def _tell(self, on_entry: Callable[[LogEntry], None]) -> None:
+    def _report(self, on_entry: Callable[[LogEntry], None]) -> None:
         entries = self._ledger.log.entries
-        for entry in entries[self._told :]:
+        for entry in entries[self._reported :]:
             on_entry(entry)
-        self._told = len(entries)
+        self._reported = len(entries)
 
 
 # --------------------------------------------------------------------------- jobs that run at once

@@ -95,8 +95,8 @@ def tell(*lines: str, environment: Mapping[str, str] = os.environ) -> bool:
     if not path.startswith(("/", "@")):
         return False
     where = "\0" + path[1:] if path.startswith("@") else path
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
-        made.sendto("\n".join(lines).encode(), where)
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.sendto("\n".join(lines).encode(), where)
         return True
     return False
 

@@ -105,7 +105,7 @@ class ServiceLoop:
                 except (StoreError, OSError) as error:
                     _log.error("%s; trying again in %g s", error, STORE_S)
                     await asyncio.sleep(STORE_S)
-                await self._tell()
+                await self._notify()
                 took_s = asyncio.get_running_loop().time() - began_s
                 await asyncio.sleep(min(REST * took_s, LONGEST_REST_S))
                 await self._pause()
@@ -208,7 +208,7 @@ class ServiceLoop:
                 await ledger.woken.wait()
         ledger.woken.clear()
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._news:
             self._news.notify_all()
 
@@ -233,7 +233,7 @@ class ServiceLoop:
     async def add_jobs(self, jobs: Sequence[Submitted]) -> None:
         """Submit jobs to the core, and store their submission. Raises StoreError."""
         self.ledger.record(jobs)
-        await self._tell()
+        await self._notify()
 
     async def end(self, name: str, why: str) -> None:
         """End the job `name`, which must not be over, whether it runs or waits. Raises StoreError.
@@ -241,7 +241,7 @@ class ServiceLoop:
         `why` is the reason that users see.
         """
         self.ledger.record([Cancelled(self.ledger.now_s, name, why)])
-        await self._tell()
+        await self._notify()
 
     async def reload(self, policies: Policies) -> None:
         """Replace the policies; running jobs continue until the new policies decide otherwise.
@@ -253,4 +253,4 @@ class ServiceLoop:
                 self.ledger.change(policies)
             except (BadSpec, BadDecision) as error:
                 raise Conflict(f"cannot change to these policies: {error}") from error
-        await self._tell()
+        await self._notify()

@@ -113,9 +113,9 @@ class Measures:
         if before is None:
             return
         self._shares[key] = (missed - before.missed) / (packets - before.packets)
-        self._tell(key, _bytes(self._network.offers.lanes, admission, before, now))
+        self._report(key, _bytes(self._network.offers.lanes, admission, before, now))
 
-    def _tell(self, key: tuple[int, str], model_bytes: int | None) -> None:
+    def _report(self, key: tuple[int, str], model_bytes: int | None) -> None:
         number, name = key
         ledger = self._ledger
         allocation = ledger.core.allocation

@@ -100,7 +100,7 @@ class Network:
         self._connect = connect
         self._owner: Owner | None = None
         self._watch = watch or SwitchWatch()
-        self._telling: frozenset[str] = frozenset()
+        self._reporting: frozenset[str] = frozenset()
         """Switches of which the last `reconcile` got a report."""
         self._received: dict[str, tuple[int, int]] = {}
         """By switch, from the switch's last report: the time of the switch's start, in ns, and the number of
@@ -199,8 +199,8 @@ class Network:
         self._follow(wiring)
         window = shared_window(job, len(set(place.servers)), self.offers, self._queue_packets)
         preempt = job.preempt and not self.offers.salted  # programs with salted packets have no preemption
-        asked = deployment(wiring.whole, job, place, udp_ports, window, preempt, wiring.up)
-        return self._fleet.admit(asked, registration=registration)
+        desired = deployment(wiring.whole, job, place, udp_ports, window, preempt, wiring.up)
+        return self._fleet.admit(desired, registration=registration)
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
         """Return `admission` with the slots of `place`. A later `reconcile` moves the job to these slots."""
@@ -221,17 +221,17 @@ class Network:
 
         Switches that make no reports, such as BMv2, and switches that do not answer are missing.
         """
-        told = {
-            name: told
+        reports = {
+            name: report
             for name, controller in self._fleet.controllers.items()
-            if name not in silent and (told := self._watch(controller.address)) is not None
+            if name not in silent and (report := self._watch(controller.address)) is not None
         }
         self._received = {
             name: (each.revision.booted_ns, each.packets)
-            for name, each in told.items()
+            for name, each in reports.items()
             if each.revision is not None and each.packets is not None
         }
-        return told
+        return reports
 
     def at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
@@ -242,8 +242,8 @@ class Network:
         """
         known = (self._forwards.get(name) for name in wiring.whole.switch)
         forwards = all(each is not None and each[0] is wiring for each in known)
-        tell = told.keys() >= self._telling  # otherwise one has stopped
-        return forwards and tell and self._fleet.seems_reconciled(admissions, _revisions(told))
+        complete = told.keys() >= self._reporting  # otherwise one has stopped
+        return forwards and complete and self._fleet.seems_reconciled(admissions, _revisions(told))
 
     def reconcile(
         self,
@@ -263,8 +263,8 @@ class Network:
         ControllerError.
         """
         self._follow(wiring, {name for each in admissions for name in each.switches})
-        doubtful = self._fleet.controllers.keys() & self._telling - told.keys()
-        self._telling = frozenset(told)
+        doubtful = self._fleet.controllers.keys() & self._reporting - told.keys()
+        self._reporting = frozenset(told)
         revisions = _revisions(told)
         report = self._fleet.reconcile(
             admissions, program=self._program, revisions=revisions, doubtful=doubtful
@@ -380,8 +380,8 @@ class Network:
         return found
 
 
-def _revisions(told: Mapping[str, SwitchReport]) -> dict[str, Revision]:
-    return {name: each.revision for name, each in told.items() if each.revision is not None}
+def _revisions(reports: Mapping[str, SwitchReport]) -> dict[str, Revision]:
+    return {name: each.revision for name, each in reports.items() if each.revision is not None}
 
 
 def without_switch(cluster: Topology, place: Place) -> TreeAdmission:

@@ -104,7 +104,7 @@ class Policies:
         else:
             made = network_policies(cluster, self.scheduler, self.allocation, self.settings)
             setup, allocation = made.setup, made.allocation
-        return Core(servers, self._asked(setup), allocation=allocation, rules=self._rules, log=Log())
+        return Core(servers, self._with_interval(setup), allocation=allocation, rules=self._rules, log=Log())
 
     def servers(self, cluster: Topology) -> Cluster:
         """Return the servers of a cluster in the form that the scheduling policy gets."""
@@ -128,7 +128,7 @@ class Policies:
         servers = core.servers
         if core.allocation.own_places != (allocation.placement == SCHEDULER):
             servers = servers_of(core.allocation.allocator.whole, allocation)
-        setup = self._asked(setup_of(servers, self.scheduler, allocation, self.settings))
+        setup = self._with_interval(setup_of(servers, self.scheduler, allocation, self.settings))
         core.decide_by(setup, policies_of(allocation), allocation, self._rules, servers)
 
     def change_cluster(self, core: Core, cluster: Topology) -> Changes:
@@ -143,7 +143,7 @@ class Policies:
 
         allocation = self._of_network()
         servers = keep_gpu_numbers(core.servers, servers_of(cluster, allocation))
-        setup = self._asked(setup_of(servers, self.scheduler, allocation, self.settings))
+        setup = self._with_interval(setup_of(servers, self.scheduler, allocation, self.settings))
         return core.change_cluster(cluster, servers, setup)
 
     def _of_network(self) -> AllocationSettings:
@@ -158,7 +158,7 @@ class Policies:
             registry.check_known(self.scheduler)
             registry.check_settings(self.settings, [self.scheduler])
 
-    def _asked(self, setup: Setup) -> Setup:
+    def _with_interval(self, setup: Setup) -> Setup:
         return replace(setup, interval_s=self.interval_s)
 
     @property

@@ -239,9 +239,9 @@ class Rates:
         most = quota.per_minute
         if jobs > most:
             raise BadSpec(f"{jobs} jobs at once; tenant {quota.tenant} may submit {most} a minute")
-        lacks = jobs - self._level(quota.tenant, most, now_s)
-        if lacks > 0:
-            wait_s = lacks * 60 / most
+        excess = jobs - self._level(quota.tenant, most, now_s)
+        if excess > 0:
+            wait_s = excess * 60 / most
             raise TooMany(
                 f"tenant {quota.tenant} may submit {most} jobs a minute; {jobs} more can be submitted in"
                 f" {wait_s:.1f} s",

@@ -149,9 +149,9 @@ def _processes() -> Iterator[tuple[int, Path]]:
     """Yield the process ID and the run folder of each runner (`ina.launch.run_process`) on this machine."""
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            words = each.read_bytes().decode(errors="replace").split("\0")
-            if len(words) > 2 and words[-3] == _MODULE:
-                yield int(each.parent.name), Path(words[-2])
+            arguments = each.read_bytes().decode(errors="replace").split("\0")
+            if len(arguments) > 2 and arguments[-3] == _MODULE:
+                yield int(each.parent.name), Path(arguments[-2])
 
 
 def _folders(folder: Path) -> list[Path]:

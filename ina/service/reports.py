@@ -102,27 +102,27 @@ class Reports:
 
     def _of(
         self,
-        said: Said,
+        submission: Said,
         over: Mapping[str, FinishedJob],
         held: Mapping[str, HeldRun],
         waits: Mapping[str, str],
         troubles: Mapping[str, str],
     ) -> JobRecord:
-        name, now_s = said.job.name, self._ledger.now_s
+        name, now_s = submission.job.name, self._ledger.now_s
         if name in self._ledger.core.refused:
-            return JobRecord(submitted=said, state="refused", reason=self._ledger.core.refused[name])
+            return JobRecord(submitted=submission, state="refused", reason=self._ledger.core.refused[name])
         if (why := self._ledger.quotas.waits(name)) is not None:
-            return JobRecord(submitted=said, state="queued", reason=why)
+            return JobRecord(submitted=submission, state="queued", reason=why)
         if name in self._ledger.left:
             outcome, why = self._ledger.left[name]
-            return JobRecord(submitted=said, state=outcome, reason=why, late=outcome == "missed")
-        due_s = said.job.due_s
+            return JobRecord(submitted=submission, state=outcome, reason=why, late=outcome == "missed")
+        due_s = submission.job.due_s
         again, _ = self._ledger.again.get(name, (0, -1))
         job = self._ledger.core.jobs.get(name)
         if job is None:
             ended = over[name]
             return JobRecord(
-                submitted=said,
+                submitted=submission,
                 state=ended.outcome,
                 reason=ended.reason,
                 started_s=ended.job.start_s,
@@ -132,31 +132,31 @@ class Reports:
                 starts=ended.job.starts + again,
                 late=ended.outcome == "missed" or (due_s is not None and (ended.job.finish_s or 0.0) > due_s),
             )
-        has = held.get(name)
+        hold = held.get(name)
         state: State = "queued"
         engine, started = "", True
-        if has is not None and has.stage != "preparing":
-            engine, started = self._executor.shown(has.run.number)
-        if has is not None:
+        if hold is not None and hold.stage != "preparing":
+            engine, started = self._executor.shown(hold.run.number)
+        if hold is not None:
             begun = "running" if started else "starting"
-            state = {"preparing": "starting", "running": begun, "stopping": "stopping"}[has.stage]  # type: ignore[assignment]
+            state = {"preparing": "starting", "running": begun, "stopping": "stopping"}[hold.stage]  # type: ignore[assignment]
         left_s = max(0.0, job.iterations_left(now_s) * job.alone_s)
         # It runs longer than its job file states, and reports no progress: its end is unknown.
         unknown = left_s < _KNOWN_S and not self._ledger.latest.get(name)
         return JobRecord(
-            submitted=said,
+            submitted=submission,
             state=state,
             reason=troubles.get(name)
             or ("" if started else engine)
-            or ("" if state == "running" else waits.get(name, "waits for its turn" if has is None else "")),
-            place=has.places.get(name) if has is not None else None,
-            run=has.run.number if has is not None else None,
+            or ("" if state == "running" else waits.get(name, "waits for its turn" if hold is None else "")),
+            place=hold.places.get(name) if hold is not None else None,
+            run=hold.run.number if hold is not None else None,
             engine=engine,
             started_s=job.start_s,
             done=self._ledger.latest.get(name, 0.0),
             left_s=None if unknown else left_s,
             starts=job.starts + again,
-            fallback_share=self._measures.share(has.run.number, name) if has is not None else None,
+            fallback_share=self._measures.share(hold.run.number, name) if hold is not None else None,
             late=due_s is not None and now_s + left_s > due_s,
         )
 

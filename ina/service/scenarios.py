@@ -48,17 +48,17 @@ class Processes:
         """
         self.check(scenario)
         began = time.perf_counter()
-        said: dict[tuple[str, int], list[bytes]] = defaultdict(list)
+        outputs: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         network, program = scenario.network, self._program(scenario)
         name = f"{slug(scenario.name)[:20]}-{os.getpid()}"
         how = WorkerOptions(
-            on_output=lambda spec, rank, data, is_error: said[spec.job.name, rank].append(data)
+            on_output=lambda spec, rank, data, is_error: outputs[spec.job.name, rank].append(data)
         )
         with self._live.opened(name, network, program, on_step) as fabric:
             ends, interrupt = run_on(fabric, [_launch(scenario, entry) for entry in scenario.jobs], how)
         if interrupt is not None:
             raise interrupt
-        jobs = tuple(_of_end(end, said) for end in ends)
+        jobs = tuple(_of_end(end, outputs) for end in ends)
         elapsed_s = time.perf_counter() - began
         return Outcome(runner=self._name, target=self._target, jobs=jobs, elapsed_s=elapsed_s)
 
@@ -93,9 +93,9 @@ def _launch(scenario: Scenario, entry: Job) -> LaunchSpec:
     return LaunchSpec(job=replace(entry, command=tuple(command)), timeout_s=scenario.limit_s)
 
 
-def _of_end(end: JobEnd, said: Mapping[tuple[str, int], Sequence[bytes]]) -> JobOutcome:
+def _of_end(end: JobEnd, outputs: Mapping[tuple[str, int], Sequence[bytes]]) -> JobOutcome:
     spec, failure = end.spec, end.failure()
-    times = [_times(said.get((spec.job.name, rank), ())) for rank in range(spec.job.workers)]
+    times = [_times(outputs.get((spec.job.name, rank), ())) for rank in range(spec.job.workers)]
     slowest = [max(of_ranks) for of_ranks in zip(*times, strict=False)]
     return JobOutcome(
         name=spec.job.name,
@@ -106,12 +106,12 @@ def _of_end(end: JobEnd, said: Mapping[tuple[str, int], Sequence[bytes]]) -> Job
     )
 
 
-def _times(said: Sequence[bytes]) -> list[float]:
+def _times(output: Sequence[bytes]) -> list[float]:
     """Return the iteration times, in s, from the last line of a rank's output; []: it has no such line.
 
-    `said` has the pieces of the output, in order.
+    `output` has the pieces of the output, in order.
     """
-    last = b"".join(said).decode(errors="replace").strip().rpartition("\n")[2]
+    last = b"".join(output).decode(errors="replace").strip().rpartition("\n")[2]
     try:
         times: list[float] = json.loads(last)["iteration_s"]
     except (ValueError, TypeError, KeyError):

@@ -122,22 +122,22 @@ def steps(desired: Desired, held: Mapping[int, HeldRun]) -> list[Step]:
     moves: list[Step] = []
     leaving: set[int] = set()  # GPUs
     elsewhere: set[str] = set()  # jobs with workers in a run that must stop
-    for number, has in held.items():
-        why = _why_stopped(wanted.get(number), desired.places, has)
-        if has.stage == "stopping":
+    for number, hold in held.items():
+        why = _why_stopped(wanted.get(number), desired.places, hold)
+        if hold.stage == "stopping":
             why = why or "its start or its end was interrupted"
         if why is not None:
-            leaving.update(has.run.gpus)
-            elsewhere.update(set(has.run.jobs) - has.over)
-        if has.busy:
+            leaving.update(hold.run.gpus)
+            elsewhere.update(set(hold.run.jobs) - hold.over)
+        if hold.busy:
             continue
         if why is not None:
             stops.append(Stop(number, why))
-        elif has.stage == "running":
+        elif hold.stage == "running":
             moves += [
                 Resize(number, name, desired.places[name])
                 for name in wanted[number].jobs
-                if name not in has.over and _memory(desired.places[name]) != _memory(has.places[name])
+                if name not in hold.over and _memory(desired.places[name]) != _memory(hold.places[name])
             ]
     starts: list[Step] = [
         Start(run, {name: desired.places[name] for name in run.jobs if name in desired.places})
@@ -158,17 +158,17 @@ def _placed(run: Run, desired: Desired) -> bool:
     return all(name in desired.places for name in run.jobs)
 
 
-def _why_stopped(run: Run | None, places: Mapping[str, Place], has: HeldRun) -> str | None:
+def _why_stopped(run: Run | None, places: Mapping[str, Place], hold: HeldRun) -> str | None:
     if run is None:
         return "it is no longer scheduled to run"
-    if gone := sorted(set(has.run.jobs) - has.over - set(run.jobs)):  # cancelled, or late
+    if gone := sorted(set(hold.run.jobs) - hold.over - set(run.jobs)):  # cancelled, or late
         return f"job {gone[0]!r} is no longer scheduled to run"
     for name in run.jobs:
-        now, then = places.get(name), has.places.get(name)
-        if name in has.over or now is None or then is None:
+        new, old = places.get(name), hold.places.get(name)
+        if name in hold.over or new is None or old is None:
             continue
-        if now.servers != then.servers:
-            return f"job {name!r} moves to {', '.join(now.servers)}"
-        if (now.tree, now.fallback) != (then.tree, then.fallback):
+        if new.servers != old.servers:
+            return f"job {name!r} moves to {', '.join(new.servers)}"
+        if (new.tree, new.fallback) != (old.tree, old.fallback):
             return f"job {name!r} gets another tree"
     return None

@@ -114,7 +114,7 @@ class Store:
         self.folder = folder
         self._path = folder / FILE
         self._witnessed = threading.Lock()
-        self._seen = self._last = 0
+        self._next_witness = self._last = 0
         self.trouble = ""
         """Why the last write failed; "": it succeeded."""
         self._log_is_listed = False
@@ -144,12 +144,12 @@ class Store:
         left = sorted(each.name for each in runs.iterdir()) if runs.is_dir() else []
         if not witness.get("seq") and not left:
             return
-        had = (
+        history = (
             f"the state here had {witness['seq']} events" if witness.get("seq") else "there was a state here"
         )
-        of = f", and runs {', '.join(left)} are still there" if left else ""
+        remaining = f", and runs {', '.join(left)} are still there" if left else ""
         raise StoreError(
-            f"{self._path} is empty, or its log (-wal) is lost: {had}{of}."
+            f"{self._path} is empty, or its log (-wal) is lost: {history}{remaining}."
             f" {WAYS_OUT.format(folder=self.folder)}"
         )
 
@@ -185,10 +185,10 @@ class Store:
         Ignore a failed write: the next event writes the witness again.
         """
         with self._witnessed, contextlib.suppress(OSError):
-            if seq >= self._seen:
-                said = {"state": self.identity, "generation": self.generation, "seq": seq}
-                files.write(self.folder / WITNESS, said)
-                self._seen = seq + 1
+            if seq >= self._next_witness:
+                content = {"state": self.identity, "generation": self.generation, "seq": seq}
+                files.write(self.folder / WITNESS, content)
+                self._next_witness = seq + 1
 
     def _prepare(self, witness: Mapping[str, Any]) -> None:
         with self._errors():
@@ -429,11 +429,11 @@ def copy(source: Path, to: Path) -> None:
     how = "mode=ro" if log.exists() else "mode=ro&immutable=1"  # which makes no files beside it
     try:
         with (
-            contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?{how}", uri=True)) as here,
-            contextlib.closing(sqlite3.connect(to)) as there,
+            contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?{how}", uri=True)) as database,
+            contextlib.closing(sqlite3.connect(to)) as target,
         ):
-            here.backup(there)
-            there.execute("PRAGMA journal_mode = DELETE")
+            database.backup(target)
+            target.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as error:
         raise StoreError(f"{source} cannot be copied to {to}: {error}") from error
 
@@ -455,20 +455,20 @@ def locked(folder: Path, *, on_wait: Any = lambda holder: None, poll_s: float = 
     except OSError as error:
         raise StoreError(f"{folder}: {error.strerror}") from error
     with handle:
-        told = False
+        waited = False
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not told:
+                if not waited:
                     handle.seek(0)
                     on_wait(handle.read().strip())
-                    told = True
+                    waited = True
                 time.sleep(poll_s)
         handle.seek(0)
         last, until = handle.read().strip().rpartition(" ")[2], time.monotonic() + _END_S
-        while told and last.isdecimal() and is_running(int(last)) and time.monotonic() < until:
+        while waited and last.isdecimal() and is_running(int(last)) and time.monotonic() < until:
             time.sleep(poll_s / 10)  # its lock is free a moment before its end
         handle.seek(0)
         handle.truncate()

@@ -183,12 +183,12 @@ class Switches:
         """
         holds = list(self._ledger.holds.values())  # the loop may change it
         wanted = [each for hold in holds for each in hold.of_switches().values()]
-        told = self._network.look(silent)  # before any comparison, so that later changes are seen next time
-        if not whole and self._network.at_rest(wanted, wiring, told):
-            return ReconcileReport(()), self._network.links(wiring, told)
-        report = self._network.reconcile(wanted, wiring, told)
-        told = {name: each for name, each in told.items() if name not in report.left_out}
-        return report, self._network.links(wiring, told)
+        reports = self._network.look(silent)  # before any comparison, so later changes are seen next time
+        if not whole and self._network.at_rest(wanted, wiring, reports):
+            return ReconcileReport(()), self._network.links(wiring, reports)
+        report = self._network.reconcile(wanted, wiring, reports)
+        reports = {name: each for name, each in reports.items() if name not in report.left_out}
+        return report, self._network.links(wiring, reports)
 
     def _audit(self) -> AuditView:
         holds = list(self._ledger.holds.values())
@@ -212,7 +212,7 @@ class FallbackJobs:
         self._blocking = blocking
         self._busy = False
         self._next_s = 0.0
-        self._told: set[str] = set()
+        self._served: set[str] = set()
         """Fallback servers to which this daemon has sent jobs. Other fallback servers may still have jobs
         that an earlier daemon has sent."""
         self._ended_s: dict[str, float] = {}
@@ -261,7 +261,7 @@ class FallbackJobs:
             if ended:
                 _log.warning("fallback servers at %s have ended, and are being restarted", ", ".join(ended))
                 self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)
-            await self._serve({*ended, *(used - self._told)})
+            await self._serve({*ended, *(used - self._served)})
             self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)
         except (RunError, OSError) as error:
             _log.warning("%s; trying again in %g s", error, FALLBACK_S)
@@ -282,4 +282,4 @@ class FallbackJobs:
             cluster = self._ledger.topology
             await self._blocking.fallbacks(lambda: fallbacks.serve(wanted, cluster))
             fault_point("served")
-            self._told |= wanted.keys()
+            self._served |= wanted.keys()

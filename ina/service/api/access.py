@@ -77,19 +77,19 @@ def own(service: Daemon, person: Person, reference: str, tenant: str | None = No
     Raises Unknown if there is no such job or the person may not see it, and Conflict if several tenants have
     a job of that name.
     """
-    seen = [
-        said
-        for said in service.ledger.named(reference)
-        if person.owns(said.tenant) and (tenant is None or (tenant, reference) == (said.tenant, said.called))
+    visible = [
+        each
+        for each in service.ledger.named(reference)
+        if person.owns(each.tenant) and (tenant is None or (tenant, reference) == (each.tenant, each.called))
     ]
-    named = [said for said in seen if said.called == reference]
-    if own_ones := [said for said in named if said.tenant == person.name]:
+    named = [each for each in visible if each.called == reference]
+    if own_ones := [each for each in named if each.tenant == person.name]:
         named = own_ones
-    exact = [said for said in seen if said.called != reference]
-    if not seen:
+    exact = [each for each in visible if each.called != reference]
+    if not visible:
         raise _unknown(reference, tenant)
-    if len(exact) + len(tenants := {said.tenant for said in named}) > 1:
-        ways = [said.job.name for said in exact] + [f"{each}/{reference}" for each in sorted(tenants)]
+    if len(exact) + len(tenants := {each.tenant for each in named}) > 1:
+        ways = [each.job.name for each in exact] + [f"{each}/{reference}" for each in sorted(tenants)]
         raise Conflict(f"{reference[:80]!r} may mean several jobs: want one of {', '.join(ways)}")
     return service.reports.record((exact or named)[-1].job.name)
 
@@ -112,8 +112,8 @@ def gone(service: Daemon, person: Person, reference: str, tenant: str | None = N
 
 
 def _unknown(reference: str, tenant: str | None) -> Unknown:
-    asked = reference if tenant is None else f"{tenant}/{reference}"
-    return Unknown(f"there is no job {asked[:80]!r}")
+    name = reference if tenant is None else f"{tenant}/{reference}"
+    return Unknown(f"there is no job {name[:80]!r}")
 
 
 def as_user(jobs: Sequence[Job], person: Person, own_uid: int | None = None) -> list[Job]:

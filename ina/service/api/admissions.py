@@ -87,9 +87,9 @@ async def _holder(name: str, request: Request, service: Serving) -> str:
     """
     _, _, token = request.headers.get("authorization", "").partition(" ")
     shown = hashlib.sha256(token.strip().encode(errors="surrogatepass")).hexdigest()
-    for said in service.ledger.named(name):
-        if said.holder and hmac.compare_digest(said.holder, shown):
-            return said.job.name
+    for submission in service.ledger.named(name):
+        if submission.holder and hmac.compare_digest(submission.holder, shown):
+            return submission.job.name
     return own(service, await person_of(request), name).name
 
 

@@ -78,7 +78,7 @@ def app(
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
 
-    made = FastAPI(
+    application = FastAPI(
         title="ina controller",
         summary="Jobs whose gradients are summed inside switches.",
         version=version("ina"),
@@ -88,21 +88,21 @@ def app(
         redirect_slashes=False,  # "/v1/quotas/" lacks a tenant, and is not "/v1/quotas"
         lifespan=lifespan,
     )
-    made.state.routes = [*_open.routes, *_v1.routes, *admissions.router.routes]
-    made.state.service = service
-    made.state.gate = gate
-    made.state.reload = reload
-    made.state.history = history
-    made.state.streams = Streams()
-    made.state.shared = Shared(service)
-    made.state.answers = Counter()
-    register(made)
-    made.add_middleware(_CountingAnswers, answers=made.state.answers)
-    made.add_middleware(Guard, hosts=hosts)
-    made.include_router(_open)
-    made.include_router(_v1)
-    made.include_router(admissions.router)
-    return made
+    application.state.routes = [*_open.routes, *_v1.routes, *admissions.router.routes]
+    application.state.service = service
+    application.state.gate = gate
+    application.state.reload = reload
+    application.state.history = history
+    application.state.streams = Streams()
+    application.state.shared = Shared(service)
+    application.state.answers = Counter()
+    register(application)
+    application.add_middleware(_CountingAnswers, answers=application.state.answers)
+    application.add_middleware(Guard, hosts=hosts)
+    application.include_router(_open)
+    application.include_router(_v1)
+    application.include_router(admissions.router)
+    return application
 
 
 def _complain(task: asyncio.Task[None]) -> None:
@@ -182,7 +182,7 @@ async def jobs(
 ) -> Response:
     """List jobs, in order of submission."""
 
-    def made() -> object:
+    def make() -> object:
         records = service.reports.records()
         begin = after
         if begin < 0:
@@ -200,7 +200,7 @@ async def jobs(
         return {"now_s": now_s, "jobs": [views.of_job(each, now_s) for each in page], "next": following}
 
     shared: Shared = request.app.state.shared
-    return shared.answer(request, person, made)
+    return shared.answer(request, person, make)
 
 
 @_v1.get("/jobs/{name}", response_model=views.JobView)
@@ -310,13 +310,13 @@ def _jobs(body: bytes, cluster: Topology) -> list[Job]:
 async def cluster(request: Request, service: Serving, person: Asker) -> Response:
     """Return servers, switches, links, and the jobs that use them."""
 
-    def made() -> object:
+    def make() -> object:
         records = [each for each in service.reports.records() if person.owns(each.submitted.tenant)]
         view = service.reports.cluster(records, operates=person.operates)
         return view if person.operates else views.hiding(view, {each.name for each in records})
 
     shared: Shared = request.app.state.shared
-    return shared.answer(request, person, made)
+    return shared.answer(request, person, make)
 
 
 @_v1.get("/memory", response_model=views.MemoryView)

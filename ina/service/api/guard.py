@@ -106,11 +106,11 @@ def _name(host: str) -> str:
 
 async def _body(scope: Scope, receive: Receive) -> bytes:
     """Receive and return the request's body. Raises Problem if it is too large, or arrives too slowly."""
-    told = Headers(scope=scope).get("content-length", "")
+    length = Headers(scope=scope).get("content-length", "")
     too_large = Problem(
         413, f"the body is too large: want at most {MAX_BODY_BYTES} bytes", headers={"Connection": "close"}
     )
-    if told.isascii() and told.isdecimal() and int(told[:20]) > MAX_BODY_BYTES:
+    if length.isascii() and length.isdecimal() and int(length[:20]) > MAX_BODY_BYTES:
         raise too_large
     body = bytearray()
     try:
@@ -203,13 +203,13 @@ class Listener(socket.socket):
             self._taken.append((connection, None))
             return connection, client
         uid = uid_of(client[:2], connection.getsockname()[:2])
-        whose = client[0] if uid is None else uid
+        owner = client[0] if uid is None else uid
         most = min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         own = uid in (0, os.geteuid())
         if len(self._taken) < (most if own else most - RESERVED):
-            held = Counter(peer for _, peer in self._taken)[whose]
+            held = Counter(peer for _, peer in self._taken)[owner]
             if own or held < PER_PEER:
-                self._taken.append((connection, whose))
+                self._taken.append((connection, owner))
                 return connection, client
         with connection, contextlib.suppress(OSError):
             connection.setblocking(False)

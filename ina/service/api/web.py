@@ -84,21 +84,21 @@ class Address:
 
 
 def _tcp(family: int, where: tuple[object, ...]) -> socket.socket:
-    made = Listener(family)
+    listener = Listener(family)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_MS)  # connections inherit it
-        made.bind(where)
-        made.listen(_BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_MS)  # connections inherit it
+        listener.bind(where)
+        listener.listen(_BACKLOG)
     except BaseException:
-        made.close()
+        listener.close()
         raise
-    return made
+    return listener
 
 
 def _unix(path: Path) -> socket.socket:
     """Return a socket that listens at a path, to which only its owner can connect. Raises OSError."""
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with (
             contextlib.suppress(FileNotFoundError, ConnectionRefusedError),
@@ -110,14 +110,14 @@ def _unix(path: Path) -> socket.socket:
             path.unlink()  # of a service that has ended
         before = os.umask(0o177)
         try:
-            made.bind(str(path))
+            listener.bind(str(path))
         finally:
             os.umask(before)
-        made.listen(_BACKLOG)
+        listener.listen(_BACKLOG)
     except BaseException:
-        made.close()
+        listener.close()
         raise
-    return made
+    return listener
 
 
 @dataclass(frozen=True, slots=True)

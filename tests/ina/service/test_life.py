@@ -176,7 +176,7 @@ async def test_a_wrong_hold_time_of_the_job_file_is_corrected_by_the_running_job
     assert told(served) == {"urgent": min(believed)}
     ((number, run),) = served.world.runs.items()
     run.status.hold_s = {"urgent": 0.0005}
-    served.daemon._measures._tell((number, "urgent"), None)  # of packets there are none to count
+    served.daemon._measures._report((number, "urgent"), None)  # of packets there are none to count
     await served.until(lambda: sizes(served, "urgent") != believed)
     for size, before in zip(sizes(served, "urgent"), believed, strict=True):
         assert size == pytest.approx(before / 4, rel=0.1, abs=1.0)
