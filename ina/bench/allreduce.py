@@ -245,9 +245,9 @@ def main() -> None:
     contenders = {options.library: Contender(lambda: world.run(data), fine)}
     for block in options.blocks:
         contenders[block] = _in_blocks(data.array, block)
-    with joined(options.turns, options.library) as (turns, tell):
+    with joined(options.turns, options.library) as (turns, report):
         for name in turns:
-            tell(*measure(contenders[name], data, world.barrier))
+            report(*measure(contenders[name], data, world.barrier))
     if options.library == "ina":
         ina.shutdown()
     elif options.meet:

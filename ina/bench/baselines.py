@@ -133,8 +133,8 @@ class Baselines:
         for title, process, output in self._running:
             if process.poll():
                 output.seek(0)
-                said = output.read().decode(errors="replace").strip().splitlines() or ["no output"]
-                return f"{title} ended with status {process.returncode}: {said[0]}"
+                lines = output.read().decode(errors="replace").strip().splitlines() or ["no output"]
+                return f"{title} ended with status {process.returncode}: {lines[0]}"
         return None
 
     @contextlib.contextmanager

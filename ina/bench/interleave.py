@@ -195,10 +195,10 @@ class JobOnCpus:
 
     def _wait(self, number: int) -> None:
         """Wait until the job has done `number` iterations. Raises CpusNotMeasured."""
-        seen, since_s = -1, time.monotonic()
+        last, since_s = -1, time.monotonic()
         while (done := self._turns.iterations(self._name)) < number:
-            if done > seen:
-                seen, since_s = done, time.monotonic()
+            if done > last:
+                last, since_s = done, time.monotonic()
             if why := self._ended():
                 raise CpusNotMeasured(
                     f"the job ended after {done} iterations; want {number} for this measurement: {why}"

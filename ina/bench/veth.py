@@ -405,17 +405,17 @@ def keep_full(link: FrameLink, window: int, duration_s: float, clock: Callable[[
         duration_s: Time of sending, in seconds.
         clock: Returns the time in seconds.
     """
-    sent = lost = seen = 0
+    sent = lost = received = 0
     before, moved_s = link.arrived(), clock()
     end_s = moved_s + duration_s
-    while (now_s := clock()) < end_s or sent - lost > seen:
+    while (now_s := clock()) < end_s or sent - lost > received:
         arrived = link.arrived() - before
-        if arrived > seen:
-            seen, moved_s = arrived, now_s
+        if arrived > received:
+            received, moved_s = arrived, now_s
         elif now_s - moved_s > PATIENCE_S:
-            lost, moved_s = sent - seen, now_s
-        taken = link.send(window - (sent - lost - seen)) if now_s < end_s else 0
+            lost, moved_s = sent - received, now_s
+        taken = link.send(window - (sent - lost - received)) if now_s < end_s else 0
         sent += taken
         if not taken:
             time.sleep(PAUSE_S)
-    return seen, sent - seen
+    return received, sent - received

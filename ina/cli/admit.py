@@ -196,7 +196,7 @@ def admit(asked: AdmitSettings) -> None:
         ina admit -np 4 --machines 0,1/2,3 --hierarchical --controller https://lab:9580 --machine node1
         --machine node2 --listen 10.1.0.1
     """
-    with _telling():
+    with _errors_as_json():
         if asked.given:
             _print(metrics(_serve_given(asked)))
         elif _asks_controller(asked):
@@ -205,51 +205,51 @@ def admit(asked: AdmitSettings) -> None:
             _serve_on_switches(asked)
 
 
-def _serve_on_switches(asked: AdmitSettings) -> None:
+def _serve_on_switches(settings: AdmitSettings) -> None:
     """Start or find switches, and serve the job on them; with --repeat, serve further jobs after it."""
-    fabric = asked.fabric.fabric(cluster=asked.cluster is not None)
-    running = cluster_of(asked.cluster, fabric, asked.fabric) if asked.cluster else None
-    spec, listen = asked.spec(), asked.listen
+    fabric = settings.fabric.fabric(cluster=settings.cluster is not None)
+    running = cluster_of(settings.cluster, fabric, settings.fabric) if settings.cluster else None
+    spec, listen = settings.spec(), settings.listen
     check(fabric, [spec])
     if running is not None:
-        spec = replace(spec, places=_places(running.topology, asked.machine or [], len(spec.machines)))
+        spec = replace(spec, places=_places(running.topology, settings.machine or [], len(spec.machines)))
         opened: AbstractContextManager[SwitchFabric] = cluster_fabric.opened(fabric, running, spec.places)
         listen = listen or machine_hosts.reached_at(running.topology, spec.places[0])
     else:
-        if asked.host:
-            fabric = replace(fabric, attached=_reached(fabric, asked.host, asked.switch_ip))
+        if settings.host:
+            fabric = replace(fabric, attached=_reached(fabric, settings.host, settings.switch_ip))
         fabric, offers = settled(fabric)  # after all checks that need no switch
-        refuse(asked.host and offers.shared, _ONE_EACH)
-        check_memory(asked.memory, [spec], offers)
+        refuse(settings.host and offers.shared, _ONE_EACH)
+        check_memory(settings.memory, [spec], offers)
         opened = open_fabric(fabric, [spec.children])
     with opened as switches_there:
-        check_memory(asked.memory, [spec], switches_there.offers)
+        check_memory(settings.memory, [spec], switches_there.offers)
         while True:
             result = serve(switches_there, spec, ATTENDANCE, listen)
             _print(metrics(result))
-            if result.failure or not asked.again or not _asked_again():
+            if result.failure or not settings.again or not _another_requested():
                 return
 
 
-def _asked_again() -> bool:
+def _another_requested() -> bool:
     """Return True if standard input requests another job on the same switches within `AGAIN_S` seconds."""
     ready, _, _ = select.select([sys.stdin], [], [], AGAIN_S)
     return bool(ready) and os.read(sys.stdin.fileno(), 4096).decode(errors="replace").strip() == AGAIN
 
 
-def _serve_given(asked: AdmitSettings) -> JobResult:
+def _serve_given(settings: AdmitSettings) -> JobResult:
     """Serve the job of INA_GIVEN, which a controller has admitted, on the machines that the options name."""
     from ina.launch.runner import given_job
 
     text = os.environ.get("INA_GIVEN", "")
-    job, first = given_job(text, asked.ranks, [each.split(",") for each in asked.machine or []])
+    job, first = given_job(text, settings.ranks, [each.split(",") for each in settings.machine or []])
     job.attendance = ATTENDANCE
-    with met(job, asked.listen or first) as rendezvous:
+    with met(job, settings.listen or first) as rendezvous:
         return job.run(rendezvous)
 
 
 @contextlib.contextmanager
-def _telling() -> Iterator[None]:
+def _errors_as_json() -> Iterator[None]:
     """Print errors as JSON to standard output, too: ranks on other machines do not see standard error."""
     try:
         yield
@@ -304,48 +304,48 @@ ATTENDANCE = Attendance(_announce, _input_ended)
 # --------------------------------------------------------------------------- by a controller
 
 
-def _asks_controller(asked: AdmitSettings) -> bool:
+def _asks_controller(settings: AdmitSettings) -> bool:
     """Return whether a controller admits the job: options that name switches override INA_CONTROLLER.
 
     Raises Failure if --controller is given together with such an option.
     """
     given = {
-        "--cluster": asked.cluster,
-        "--switch": asked.fabric.switches.switch != EMBEDDED,
-        "--tree": asked.fabric.switches.tree,
-        "--host": asked.host,
+        "--cluster": settings.cluster,
+        "--switch": settings.fabric.switches.switch != EMBEDDED,
+        "--tree": settings.fabric.switches.tree,
+        "--host": settings.host,
     }
     elsewhere = [option for option, value in given.items() if value]
-    controller = asked.at.controller
+    controller = settings.at.controller
     if elsewhere and controller and controller != os.environ.get("INA_CONTROLLER"):
         raise Failure(f"--controller and {elsewhere[0]} are mutually exclusive", USAGE)
     return bool(controller) and not elsewhere
 
 
-def _admitted(asked: AdmitSettings) -> JobResult:
+def _admitted(settings: AdmitSettings) -> JobResult:
     """Ask a controller to admit the job, and serve it until its ranks have left.
 
     Raises Failure, WorkerFailed.
     """
-    switches = asked.fabric.switches
+    switches = settings.fabric.switches
     given = {
-        "--program": asked.fabric.program,
-        "--lanes": asked.fabric.lanes,
+        "--program": settings.fabric.program,
+        "--lanes": settings.fabric.lanes,
         "--replace-program": switches.replace_program,
         "--p4runtime": switches.p4runtime,
         "--port-kind": switches.port_kind != "auto",
         "--transit": switches.transit,
-        "--loss and the like": asked.fabric.faults.impairments(),
+        "--loss and the like": settings.fabric.faults.impairments(),
     }
     for option, value in given.items():
         refuse(value, f"{option}: the controller decides this for its switches; leave it out")
-    spec = asked.spec()
+    spec = settings.spec()
     try:
         from ina.service.holder import ExternalJob, hold
     except ImportError as error:
         raise Failure(f"--controller needs {error.name}: pip install 'ina[service]'") from error
-    names = names_of(asked.machine or [",".join(known_as())], len(spec.machines))
-    if len(names) > 1 and asked.listen is None:
+    names = names_of(settings.machine or [",".join(known_as())], len(spec.machines))
+    if len(names) > 1 and settings.listen is None:
         raise Failure(
             "--listen is missing: want an address of this machine that the other machines can reach", USAGE
         )
@@ -353,19 +353,19 @@ def _admitted(asked: AdmitSettings) -> JobResult:
         any(len(ranks) > 1 for ranks in spec.machines) and not spec.hierarchical,
         "several ranks on one machine need --hierarchical",
     )
-    memory = {key: value for key, value in asdict(asked.memory).items() if value is not None}
-    held = ExternalJob(
-        name=asked.job.name or f"admitted-{secrets.token_hex(4)}",
+    memory = {key: value for key, value in asdict(settings.memory).items() if value is not None}
+    job = ExternalJob(
+        name=settings.job.name or f"admitted-{secrets.token_hex(4)}",
         spec=spec,
         known_as=names,
-        keys=asked.job.keys() | memory,
-        iteration_bytes=asked.job.model_bytes,
-        wait_s=asked.wait,
-        listen=asked.listen,
+        keys=settings.job.keys() | memory,
+        iteration_bytes=settings.job.model_bytes,
+        wait_s=settings.wait,
+        listen=settings.listen,
     )
     return hold(
-        held,
-        asked.at.connect,
+        job,
+        settings.at.connect,
         ATTENDANCE,
-        on_wait=lambda reason: say(f"ina: job {held.name!r} waits: {reason}"),
+        on_wait=lambda reason: say(f"ina: job {job.name!r} waits: {reason}"),
     )

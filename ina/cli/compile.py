@@ -136,7 +136,7 @@ def compile_(asked: CompileSettings) -> Reply | None:
     )
     include = asked.of_source.include or ()
     if asked.check_undefined:
-        with _told_as_json(path, asked.json):
+        with _errors_as_json(path, asked.json):
             found = softswitch.find_undefined(path, defines=defines, include_dirs=include)
         return _undefined(path, found)
 
@@ -147,7 +147,7 @@ def compile_(asked: CompileSettings) -> Reply | None:
             whole = asked.dump == "all"
             print(f"==== {name}" if whole else "", render(), sep="\n" if whole else "")
 
-    with _told_as_json(path, asked.json):
+    with _errors_as_json(path, asked.json):
         program = softswitch.compile_file(
             path,
             defines=defines,
@@ -158,7 +158,7 @@ def compile_(asked: CompileSettings) -> Reply | None:
         )
     for remark in program.remarks:
         say(str(remark))
-    with _told_as_json(path, asked.json):
+    with _errors_as_json(path, asked.json):
         text = softswitch.emit_c(program)
         info = softswitch.p4info(program)  # always made: it finds duplicate ids
     show("emit", lambda: text)
@@ -173,7 +173,7 @@ def compile_(asked: CompileSettings) -> Reply | None:
 
 
 def _compiled(
-    asked: CompileSettings,
+    settings: CompileSettings,
     program: Any,
     text: str,
     setup: Mapping[str, object],
@@ -192,17 +192,17 @@ def _compiled(
     parts: list[Listing | str] = [Listing(Path(str(setup["source"])).name, ["", "number"], rows)]
     warnings = [_described(remark.pos, "warning", remark.message) for remark in program.remarks]
     metrics: dict[str, object] = {**facts, "warnings": warnings}
-    if asked.explain:
+    if settings.explain:
         layout = softswitch.explain(program, text)
         metrics["explain"] = asdict(layout)
         parts += _layout(layout)
-    if asked.packets:
+    if settings.packets:
         # Imported here, because only --packets needs a switch.
         from ina.bench.frame_loop import packet_times
         from softswitch.stf import parse_script
 
-        with script_errors(asked.packets):
-            times = packet_times(program, parse_script(asked.packets.read_text()))
+        with script_errors(settings.packets):
+            times = packet_times(program, parse_script(settings.packets.read_text()))
         metrics["packets"] = [asdict(one) for one in times]
         costs = [(it.line, it.port, f"{it.bytes:,}", it.copies, f"{it.ns:,.0f}") for it in times]
         columns = ["line", "port", "bytes", "copies", "ns"]
@@ -257,7 +257,7 @@ def _undefined(path: Path, found: Sequence[softswitch.Finding]) -> Reply:
 
 
 @contextmanager
-def _told_as_json(path: Path, json: bool) -> Iterator[None]:
+def _errors_as_json(path: Path, json: bool) -> Iterator[None]:
     """Print the compiler's errors as JSON, too, if `json` is set: for editors and other tools."""
     try:
         yield

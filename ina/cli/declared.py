@@ -131,14 +131,14 @@ def check_output(option: str, path: Path, *, directory: bool = False) -> None:
             path.exists() and path.is_dir() != directory,
             f"{option}{path}: {'not a directory' if directory else 'a directory'}",
         )
-        there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+        existing = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
     except OSError as error:
         raise Failure(f"{option}{path}: {error.strerror}", USAGE) from error
-    refuse(not path.exists() and not there.is_dir(), f"{option}{path}: {there} is not a directory")
+    refuse(not path.exists() and not existing.is_dir(), f"{option}{path}: {existing} is not a directory")
     beside = (
-        there.resolve().parent if there.is_file() else there
+        existing.resolve().parent if existing.is_file() else existing
     )  # a new file in the directory replaces a file
-    for each in (there, beside):
+    for each in (existing, beside):
         refuse(not os.access(each, os.W_OK), f"{option}{path}: no permission to write to {each}")
 
 

@@ -37,13 +37,13 @@ def verdict(error: BaseException) -> tuple[str, int]:
         case ImportError() if "google.protobuf" in str(error):
             return _other_protobuf(error), FAILED
         case Exception() if code := getattr(error, "exit_code", 0):
-            return _told(error), code
+            return _message(error), code
         case _:
             trace = "".join(traceback.format_exception(error))
             return f"internal error: please report these lines\n{trace}", INTERNAL
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """Return the message of an error of our packages, with the options that would help."""
     # Imported only after an error: `ina --help` needs none of it.
     from controller.errors import OtherProgram, TlsFailure

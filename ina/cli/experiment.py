@@ -137,28 +137,28 @@ def _failures(files: Sequence[str]) -> Iterator[None]:
         raise Failure(f"{place}: {type(error).__name__}: {error}") from error
 
 
-def _make(chosen: Sequence[Experiment], asked: ExperimentSettings) -> Reply:
+def _make(chosen: Sequence[Experiment], settings: ExperimentSettings) -> Reply:
     found: dict[str, object] = {}
     for one in chosen:
-        if asked.again:
-            rows, command = _published(one, asked.folder(one))
+        if settings.again:
+            rows, command = _published(one, settings.folder(one))
         else:
-            rows = _run(one, asked)
-            command = " ".join(["ina experiment", one.source, *asked.as_given()])
+            rows = _run(one, settings)
+            command = " ".join(["ina experiment", one.source, *settings.as_given()])
         found[one.name] = [dict(row) for row in rows]
-        if not asked.json:  # as soon as they are there
-            for path in write(one, rows, asked.folder(one), command=command):
+        if not settings.json:  # as soon as they are there
+            for path in write(one, rows, settings.folder(one), command=command):
                 out.print(str(path), soft_wrap=True)
             print(one.tables(rows))
     return Reply(found)
 
 
-def _scenarios(one: Experiment, asked: ExperimentSettings) -> Sequence[Run]:
-    scenarios: Sequence[Run] = list(one.scenarios(asked.quick))
-    if asked.runner is not None:
-        scenarios = _of_runner(one, scenarios, asked.runner)
+def _scenarios(one: Experiment, settings: ExperimentSettings) -> Sequence[Run]:
+    scenarios: Sequence[Run] = list(one.scenarios(settings.quick))
+    if settings.runner is not None:
+        scenarios = _of_runner(one, scenarios, settings.runner)
     try:
-        scenarios = scenarios if asked.seeds is None else with_seeds(scenarios, asked.seeds)
+        scenarios = scenarios if settings.seeds is None else with_seeds(scenarios, settings.seeds)
     except ValueError as error:
         raise Failure(f"{one.name}: {error}", exit_code=USAGE) from error
     possible = [scenario for scenario in scenarios if not scenario.missing]
@@ -180,17 +180,17 @@ def _of_runner(one: Experiment, scenarios: Sequence[Run], runner: str) -> Sequen
     return [scenario for scenario in scenarios if scenario.real == (runner == "netns")]
 
 
-def _run(one: Experiment, asked: ExperimentSettings) -> Sequence[ResultRow]:
-    scenarios = _scenarios(one, asked)
+def _run(one: Experiment, settings: ExperimentSettings) -> Sequence[ResultRow]:
+    scenarios = _scenarios(one, settings)
     began = time.monotonic()
-    processes = asked.processes or len(os.sched_getaffinity(0))
+    processes = settings.processes or len(os.sched_getaffinity(0))
     if any(scenario.real for scenario in scenarios):
         processes = 1  # parallel runs would slow each other down
     with Bars() as bar:
         rows = sweep(
             one,
             scenarios,
-            quick=asked.quick,
+            quick=settings.quick,
             processes=processes,
             progress=lambda done, total: bar.show(done / total, f"{one.name}: {done} of {total} runs"),
         )
@@ -205,10 +205,10 @@ def _published(one: Experiment, folder: Path) -> tuple[Sequence[ResultRow], str]
         raise Failure(f"{folder / one.name}.json holds no rows: {error}") from error
 
 
-def _check(chosen: Sequence[Experiment], asked: ExperimentSettings) -> Reply:
+def _check(chosen: Sequence[Experiment], settings: ExperimentSettings) -> Reply:
     stale = []
     for one in chosen:
-        rows, _ = _published(one, asked.folder(one))
+        rows, _ = _published(one, settings.folder(one))
         try:
             differences = compare(one, rows, count=1)
         except ValueError as error:

@@ -150,7 +150,7 @@ def fallback(asked: FallbackOptions) -> None:
         raise Failure(str(error)) from error
 
 
-def _serve_machine(asked: FallbackOptions) -> None:
+def _serve_machine(settings: FallbackOptions) -> None:
     """Serve the jobs of all machines until a signal arrives, or the server cannot be restarted.
 
     Raises Failure, BadRun.
@@ -164,17 +164,17 @@ def _serve_machine(asked: FallbackOptions) -> None:
 
     secret = os.environ.get("INA_TOKEN", "")
     check_secret(secret)
-    topology = read_topology(required(asked.cluster, "--serve"))
-    name = identified(topology, [asked.machine] if asked.machine else known_as())
+    topology = read_topology(required(settings.cluster, "--serve"))
+    name = identified(topology, [settings.machine] if settings.machine else known_as())
     server = topology.server[name]
     refuse(
         not server.serves_fallback_at,
         f"machine {name!r} has neither the role fallback nor a fallback_port in the cluster file",
     )
     address = (reached_at(topology, name), server.serves_fallback_at)
-    more = ("--capacity", str(asked.capacity), "--remind", str(asked.remind))
+    more = ("--capacity", str(settings.capacity), "--remind", str(settings.remind))
     with (
-        serving(topology, name, address, secret, lanes=asked.lanes, options=more) as served,
+        serving(topology, name, address, secret, lanes=settings.lanes, options=more) as served,
         swept(topology),
     ):
         process, service, stopped = served

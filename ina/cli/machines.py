@@ -65,8 +65,8 @@ def _chosen(name: str | None, known: tuple[Interface, ...]) -> Interface:
     if name is not None:
         found = [each for each in usable if each.name == name]
         if not found:
-            there = any(each.name == name for each in known)
-            why = "is down, or has no IPv4 address" if there else "is not there"
+            exists = any(each.name == name for each in known)
+            why = "is down, or has no IPv4 address" if exists else "is not there"
             raise Failure(f"--interface {name!r} {why}; want one of {shown}", exit_code=USAGE)
         return found[0]
     refuse(

@@ -135,30 +135,30 @@ def run(asked: RunSettings) -> None:
     execute(fabric, specs, switch=asked.fabric.switches.switch, as_json=asked.json, unused_keys=unused_keys)
 
 
-def _unused(asked: RunSettings) -> list[str]:
+def _unused(settings: RunSettings) -> list[str]:
     from ina.cli import job_files
 
-    return job_files.unused_keys("run", asked.run.jobs, asked.cluster)
+    return job_files.unused_keys("run", settings.run.jobs, settings.cluster)
 
 
-def _run_on_machines(asked: RunSettings, fabric: FabricSpec, hosts: str) -> None:
+def _run_on_machines(settings: RunSettings, fabric: FabricSpec, hosts: str) -> None:
     """Run COMMAND on the machines `hosts` of a cluster file, with the running switches of that file."""
     refuse(
-        asked.run.jobs or asked.run.log or not asked.run.command,
+        settings.run.jobs or settings.run.log or not settings.run.command,
         "--hosts needs -- COMMAND..., and excludes --jobs and --log",
     )
     from ina.switches import cluster_fabric  # also loads the agents
 
-    running = cluster_of(required(asked.cluster, "--hosts"), fabric, asked.fabric, asked.listen)
-    ranks = ranks_on(hosts, asked.workers)
+    running = cluster_of(required(settings.cluster, "--hosts"), fabric, settings.fabric, settings.listen)
+    ranks = ranks_on(hosts, settings.workers)
     spec = LaunchSpec(
-        job=asked.run.alone(ranks.size),
+        job=settings.run.alone(ranks.size),
         machines=ranks.ranks,
         places=ranks.machines,
         hierarchical=ranks.several,
     )
-    spec = asked.run.times.of(spec)
+    spec = settings.run.times.of(spec)
     check(fabric, [spec])
-    opened = cluster_fabric.opened(fabric, running, ranks.machines, asked.launch_with)
+    opened = cluster_fabric.opened(fabric, running, ranks.machines, settings.launch_with)
     name = f"cluster {running.topology.name}".strip()
-    execute(fabric, [spec], switch=name, as_json=asked.json, opened=opened)
+    execute(fabric, [spec], switch=name, as_json=settings.json, opened=opened)

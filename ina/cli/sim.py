@@ -316,10 +316,10 @@ def sim(asked: SimSettings) -> Reply:
     return sim_report.swept(found, asked.sweep or [], asked.seeds or 1, asked.processes, unused_keys)
 
 
-def _run_one(simulation: Simulation, asked: SimSettings, unused_keys: list[str]) -> Reply:
+def _run_one(simulation: Simulation, settings: SimSettings, unused_keys: list[str]) -> Reply:
     from bmv2_topos.testbeds.virtual import Recorder
 
-    recorder = Recorder() if asked.explain or asked.pcap is not None else None
+    recorder = Recorder() if settings.explain or settings.pcap is not None else None
     prepared = simulation.prepared(recorder)
     with Bars() as bar:
         report = prepared.run(
@@ -327,14 +327,14 @@ def _run_one(simulation: Simulation, asked: SimSettings, unused_keys: list[str])
                 done / total, f"{count(done)} of {count(total)} iterations, {seconds(time_s)}"
             )
         )
-    if asked.plot is not None:
+    if settings.plot is not None:
         from bmv2_topos.plots import draw_report
 
-        draw_report(report, asked.plot)
-    if recorder is not None and asked.pcap is not None:
-        _write(recorder, asked.pcap)
-    verdicts = recorder.explain() if recorder is not None and asked.explain else []
-    parts = [*sim_report.parts(report)] + (sim_report.verdict_lines(verdicts) if asked.explain else [])
+        draw_report(report, settings.plot)
+    if recorder is not None and settings.pcap is not None:
+        _write(recorder, settings.pcap)
+    verdicts = recorder.explain() if recorder is not None and settings.explain else []
+    parts = [*sim_report.parts(report)] + (sim_report.verdict_lines(verdicts) if settings.explain else [])
     return Reply(sim_report.result(report, verdicts, unused_keys), parts)
 
 

@@ -330,9 +330,11 @@ def counters(asked: WantedCells) -> Reply:
         [each.at, *_meaning(counter, each).values(), *map(count, _counts(each).values())] for each in shown
     ]
     title = f"{counter.name}, by entry of {counter.table}" if counter.table else counter.name
-    meant = ["row", "outcome"] if counter.name == names.OUTCOMES else []
+    meaning = ["row", "outcome"] if counter.name == names.OUTCOMES else []
     columns = ["packets"] * counter.counts_packets + ["bytes"] * counter.counts_bytes
-    table = Listing(title, ["entry" if counter.table else "cell", *meant, *columns], rows, left=("outcome",))
+    table = Listing(
+        title, ["entry" if counter.table else "cell", *meaning, *columns], rows, left=("outcome",)
+    )
     of = {"counter": counter.name, "table": counter.table}
     numbers = {str(each.at): {**_counts(each), **_meaning(counter, each)} for each in shown}
     return asked.answer("counters", of, {"counts": numbers}, table, len(found))

@@ -146,18 +146,18 @@ def soak(asked: SoakSettings) -> Reply:
     return reply
 
 
-def _replay(asked: SoakSettings, seed: int) -> Reply:
+def _replay(settings: SoakSettings, seed: int) -> Reply:
     """Run the schedule with this seed alone, and return the reply."""
     from bmv2_topos.soak import describe, replay
 
-    if not asked.json:
-        out.print(describe(seed, asked.program), soft_wrap=True)
+    if not settings.json:
+        out.print(describe(seed, settings.program), soft_wrap=True)
     began = time.monotonic()
-    tally, lines = replay(seed, packets=asked.packets, own=asked.program)
+    tally, lines = replay(seed, packets=settings.packets, own=settings.program)
     wall_s = time.monotonic() - began
     parts = ["last packets:", *lines] if lines else []
     return Reply(
-        _result(tally, {"replay": seed, "program": asked.program}, wall_s, []),
+        _result(tally, {"replay": seed, "program": settings.program}, wall_s, []),
         [*parts, *_tables(tally, wall_s, [])],
         _broken(tally),
     )

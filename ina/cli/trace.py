@@ -75,18 +75,18 @@ def trace(
         "--explain is mutually exclusive with --slots and --psn: it explains the whole run",
     )
     events = library.events_of(library.read_files(captures))
-    seen = library.overview(events)
-    if not seen:
+    jobs = library.overview(events)
+    if not jobs:
         raise Failure(f"{', '.join(map(str, captures))}: no INA packets (UDP port {INA_UDP_PORT}) found")
-    if job is not None and job not in seen:
-        raise Failure(f"--job {job}: want one of {', '.join(map(str, seen))}", exit_code=USAGE)
+    if job is not None and job not in jobs:
+        raise Failure(f"--job {job}: want one of {', '.join(map(str, jobs))}", exit_code=USAGE)
     if psn is not None:
-        return _life(library.timeline(events, _only(seen, job), psn), seen)
+        return _life(library.timeline(events, _only(jobs, job), psn), jobs)
     if explain is not None:
         return _explained(events, explain)
     if slots:
-        return _slots([held for held in library.tenures(events) if job in (None, held.job)], top)
-    return _jobs(seen)
+        return _slots([tenure for tenure in library.tenures(events) if job in (None, tenure.job)], top)
+    return _jobs(jobs)
 
 
 def _explained(events: Sequence[Event], log: Path) -> Reply:
@@ -100,25 +100,25 @@ def _explained(events: Sequence[Event], log: Path) -> Reply:
         )
     verdicts = library.explain(events, sums, facts)
     by_job = {job.name: [each for each in verdicts if each.job == job.name] for job in facts}
-    told = {name: sim_report.explained(of) for name, of in by_job.items()}
-    result = Result("trace", {"log": str(log)}, {"collectives": len(verdicts)}, told)
+    explanations = {name: sim_report.explained(of) for name, of in by_job.items()}
+    result = Result("trace", {"log": str(log)}, {"collectives": len(verdicts)}, explanations)
     return Reply(result, sim_report.verdict_lines(verdicts))
 
 
-def _only(seen: dict[int, JobOverview], job: int | None) -> int:
-    if job is None and len(seen) > 1:
+def _only(jobs: dict[int, JobOverview], job: int | None) -> int:
+    if job is None and len(jobs) > 1:
         raise Failure(
-            f"several jobs were captured: {', '.join(map(str, seen))}; give one as --job", exit_code=USAGE
+            f"several jobs were captured: {', '.join(map(str, jobs))}; give one as --job", exit_code=USAGE
         )
-    return next(iter(seen)) if job is None else job
+    return next(iter(jobs)) if job is None else job
 
 
 # ------------------------------------------------------------------ one packet
 
 
-def _life(life: Timeline, seen: dict[int, JobOverview]) -> Reply:
+def _life(life: Timeline, jobs: dict[int, JobOverview]) -> Reply:
     if not life.steps:
-        psns = seen[life.job].psns
+        psns = jobs[life.job].psns
         raise Failure(f"--psn {life.psn}: not in captures of job {life.job}; want {min(psns)} to {max(psns)}")
     steps = [
         asdict(step.event) | {"kind": step.event.kind_name, "flags": step.event.flag_names, "what": step.what}
@@ -148,44 +148,51 @@ def _place(event: Event) -> str:
 def _slots(found: Sequence[Tenure], top: int) -> Reply:
     if not found:
         raise Failure("the captures show no slots: want captures of 'ina switch', with --pcap-notes")
-    worst = sorted(found, key=lambda held: (-len(held.attempts), -_held_ns(held)))[:top]
+    worst = sorted(found, key=lambda tenure: (-len(tenure.attempts), -_held_ns(tenure)))[:top]
     title = f"{plural(len(found), 'sum')} held slots; most contended first, then longest held"
     columns = ["slot", "job", "PSN", "held (µs)", "added", "packets refused", "by jobs", "given up"]
-    metrics = {"tenures": len(found), "slots": [asdict(held) for held in worst]}
+    metrics = {"tenures": len(found), "slots": [asdict(tenure) for tenure in worst]}
     return Reply(
-        Result("trace", {"top": top}, metrics), [Listing(title, columns, [_row(held) for held in worst])]
+        Result("trace", {"top": top}, metrics), [Listing(title, columns, [_row(tenure) for tenure in worst])]
     )
 
 
-def _row(held: Tenure) -> list[str]:
-    time = "to the end" if held.until_ns is None else f"{_held_ns(held) / 1000:,.1f}"
-    ended = held.ended
-    if held.evicted_by is not None:
-        ended += f", of job {held.evicted_by.job}"
-    by = ", ".join(map(str, sorted({attempt.job for attempt in held.attempts}))) or "-"
-    numbers = [str(held.job), str(held.psn), time, str(held.contributions), str(len(held.attempts)), by]
-    return [f"{held.switch} {held.slot}", *numbers, ended]
+def _row(tenure: Tenure) -> list[str]:
+    time = "to the end" if tenure.until_ns is None else f"{_held_ns(tenure) / 1000:,.1f}"
+    ended = tenure.ended
+    if tenure.evicted_by is not None:
+        ended += f", of job {tenure.evicted_by.job}"
+    by = ", ".join(map(str, sorted({attempt.job for attempt in tenure.attempts}))) or "-"
+    numbers = [
+        str(tenure.job),
+        str(tenure.psn),
+        time,
+        str(tenure.contributions),
+        str(len(tenure.attempts)),
+        by,
+    ]
+    return [f"{tenure.switch} {tenure.slot}", *numbers, ended]
 
 
-def _held_ns(held: Tenure) -> int:
-    return 0 if held.until_ns is None else held.until_ns - held.from_ns
+def _held_ns(tenure: Tenure) -> int:
+    return 0 if tenure.until_ns is None else tenure.until_ns - tenure.from_ns
 
 
 # ------------------------------------------------------------------ all
 
 
-def _jobs(seen: dict[int, JobOverview]) -> Reply:
-    numbers = {str(job): _numbers(found) for job, found in seen.items()}
+def _jobs(jobs: dict[int, JobOverview]) -> Reply:
+    numbers = {str(job): _numbers(found) for job, found in jobs.items()}
     rows = [
-        ["packets, at all places", *(count(found.packets) for found in seen.values())],
-        ["PSNs", *(f"{min(found.psns)} to {max(found.psns)}" for found in seen.values())],
-        ["PSNs lost on a link or in a queue", *(_some(found.lost) for found in seen.values())],
-        ["PSNs sent again", *(_some(found.resent) for found in seen.values())],
-        ["PSNs without a slot", *(_some(found.went_round) for found in seen.values())],
+        ["packets, at all places", *(count(found.packets) for found in jobs.values())],
+        ["PSNs", *(f"{min(found.psns)} to {max(found.psns)}" for found in jobs.values())],
+        ["PSNs lost on a link or in a queue", *(_some(found.lost) for found in jobs.values())],
+        ["PSNs sent again", *(_some(found.resent) for found in jobs.values())],
+        ["PSNs without a slot", *(_some(found.went_round) for found in jobs.values())],
     ]
-    columns = ["", *(f"job {job}" for job in seen)]
+    columns = ["", *(f"job {job}" for job in jobs)]
     table = Listing("PSNs to look at (ina trace … --psn N)", columns, rows)
-    return Reply(Result("trace", {}, {"jobs": len(seen)}, numbers), [table])
+    return Reply(Result("trace", {}, {"jobs": len(jobs)}, numbers), [table])
 
 
 def _numbers(found: JobOverview) -> dict[str, object]:

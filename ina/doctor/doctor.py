@@ -115,12 +115,12 @@ def _of_interface(topology: Topology, machine: str, facts: MachineFacts, lanes: 
     named = [each for each in facts.interfaces if each.name == server.interface]
     having = [each for each in facts.interfaces if each.ip == ip]
     if server.interface and not named:
-        there = ", ".join(each.name for each in facts.interfaces)
-        yield Finding(machine, f"has no interface {server.interface}; it has {there}", lines)
+        present = ", ".join(each.name for each in facts.interfaces)
+        yield Finding(machine, f"has no interface {server.interface}; it has {present}", lines)
         return
     if not having:
-        there = ", ".join(each.ip for each in facts.interfaces if each.ip and not each.loopback)
-        yield Finding(machine, f"has no interface with the address {ip}; it has {there or 'none'}", lines)
+        present = ", ".join(each.ip for each in facts.interfaces if each.ip and not each.loopback)
+        yield Finding(machine, f"has no interface with the address {ip}; it has {present or 'none'}", lines)
         return
     found = (named or having)[0]
     if found.ip != ip:
@@ -247,14 +247,14 @@ def examine(
     offers = _switches(cluster, found)
     on_step("asking the machines")
     with ThreadPoolExecutor(len(machines)) as threads:
-        told = list(threads.map(lambda name: _facts(topology, name, launch_with), machines))
+        answers = list(threads.map(lambda name: _facts(topology, name, launch_with), machines))
     good = []
-    for name, (facts, asked) in zip(machines, told, strict=True):
+    for name, (facts, asked_at) in zip(machines, answers, strict=True):
         if isinstance(facts, Finding):
             found.findings.append(facts)
             continue
         lanes = offers.lanes if offers else 0
-        own = list(of_machine(topology, name, facts, version=version(), lanes=lanes, asked=asked))
+        own = list(of_machine(topology, name, facts, version=version(), lanes=lanes, asked=asked_at))
         found.findings += own
         good += [name] if all(each.harmless for each in own) else []
     if offers is None:
@@ -323,8 +323,8 @@ def _facts(
         done = subprocess.run(
             argv, capture_output=True, text=True, timeout=LOOK_S, stdin=subprocess.DEVNULL, check=False
         )
-        said = done.stdout.strip().splitlines()
-        facts: MachineFacts | Finding = record_of(MachineFacts, json.loads(said[-1] if said else ""))
+        lines = done.stdout.strip().splitlines()
+        facts: MachineFacts | Finding = record_of(MachineFacts, json.loads(lines[-1] if lines else ""))
     except OSError as error:
         facts = Finding(machine, f"no process can be started on it: {error.strerror}", remedy)
     except subprocess.TimeoutExpired:
@@ -352,11 +352,11 @@ def _try(
         machines=tuple((rank,) for rank in range(len(machines))),
         places=tuple(machines),
     )
-    said: list[str] = []
+    lines: list[str] = []
     errors: list[str] = []
 
     def on_output(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
-        (errors if is_error else said).extend(data.decode(errors="replace").splitlines())
+        (errors if is_error else lines).extend(data.decode(errors="replace").splitlines())
 
     before = _refused(cluster)
     try:
@@ -368,7 +368,7 @@ def _try(
     except (RunError, ControllerError, LaunchError) as error:
         failure, end = error, None
     if failure is None:
-        speeds = [json.loads(line)["goodput_bps"] for line in said]
+        speeds = [json.loads(line)["goodput_bps"] for line in lines]
         found.goodputs_bps[_name(machines, slots)] = min(speeds, default=0.0)
         return
     why = next((line for line in reversed(errors) if "Error" in line or "Peer" in line), str(failure))

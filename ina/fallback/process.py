@@ -157,8 +157,8 @@ class FallbackProcess:
         """
         with self._change:
             self._ask()
-            child, wanted, deadline = self._child, self._asked, time.monotonic() + ANSWER_S
-            while self._serves and self._answered < wanted and child is self._child and not child.ended():
+            child, wanted, deadline = self._child, self._requests, time.monotonic() + ANSWER_S
+            while self._serves and self._replies < wanted and child is self._child and not child.ended():
                 if not self._change.wait(ASK_S) and time.monotonic() > deadline:
                     break
             return {job: self._of_job(job) for job in jobs}
@@ -169,7 +169,7 @@ class FallbackProcess:
         # be received.
         self._silent_s += min(now - self._checked_at, ASK_S)
         self._checked_at = now
-        if self._answered == self._asked:
+        if self._replies == self._requests:
             if now - self._asked_at > ASK_S:
                 self._ask()
         elif self._silent_s > (self._patience_s if self._serves else START_S):
@@ -203,7 +203,7 @@ class FallbackProcess:
         self._started_s = time.monotonic()
         self._asked_at = self._checked_at = time.monotonic()
         self._silent_s = 0.0
-        self._asked = self._answered = 0
+        self._requests = self._replies = 0
         threading.Thread(target=self._listen, args=(child,), daemon=True).start()
 
     def _listen(self, child: ServerProcess) -> None:
@@ -222,14 +222,14 @@ class FallbackProcess:
                 self._silent_s = 0.0
                 if isinstance(found := message.get("statistics"), dict):
                     self._latest = found
-                    self._answered += 1
+                    self._replies += 1
                     self._change.notify_all()
                 if error := message.get("error"):
                     _log.warning("%s refuses: %s", TITLE, error)
             message = child.hear()
 
     def _ask(self) -> None:
-        self._asked += 1
+        self._requests += 1
         self._asked_at = time.monotonic()
         self._silent_s = 0.0
         self._child.say({"statistics": True})

@@ -74,13 +74,13 @@ class RemoteFallback:
             advice = "; 'ina fallback --serve' starts one there"
         self._jobs: dict[int, Mapping[str, Any]] = {}
         self._statistics: dict[int, dict[str, float]] = {}
-        self._asked: set[int] = set()
+        self._pending: set[int] = set()
         """Jobs with a pending request for statistics."""
         self._change = threading.Condition()
         self.over = False
         """Whether the connection was closed for good, by `stop` or after `IDLE_S` without jobs."""
         self._needed_s = time.monotonic()
-        self._told = False
+        self._hold_called = False
         """Whether `hold` was called; until then, the server keeps the owner's earlier jobs."""
         self._serves: list[int] = []
         self._final: str | None = None
@@ -115,7 +115,7 @@ class RemoteFallback:
         """
         with self._change:
             added = [each for job, each in jobs.items() if self._jobs.get(job) != each]
-            self._jobs, self._needed_s, self._told = {**jobs}, time.monotonic(), True
+            self._jobs, self._needed_s, self._hold_called = {**jobs}, time.monotonic(), True
             self._say_all(added)
             if jobs and not self._answers([*jobs][-1]):
                 raise ProcessFailed(f"{self._title} does not answer")
@@ -155,12 +155,12 @@ class RemoteFallback:
 
         A server that answers has executed all earlier messages, too.
         """
-        self._asked.add(job)
+        self._pending.add(job)
         self._say({"statistics": [job]})
-        return self._change.wait_for(lambda: job not in self._asked, PATIENCE_S)
+        return self._change.wait_for(lambda: job not in self._pending, PATIENCE_S)
 
     def _say_all(self, added: Iterable[Mapping[str, Any]]) -> None:
-        if self._told:
+        if self._hold_called:
             self._say({"only": [*self._jobs]})
         for each in added:
             self._say({"add": each})
@@ -198,7 +198,7 @@ class RemoteFallback:
                 self._final = message.get("ended")
                 counts = {int(job): each for job, each in found.items()}
                 self._statistics |= counts
-                self._asked -= counts.keys()
+                self._pending -= counts.keys()
                 self._change.notify_all()
 
     def _reconnect(self) -> None:
@@ -219,9 +219,9 @@ class RemoteFallback:
 
     def _connect(self, patience_s: float) -> socket.socket:
         """Connect, and check the secret and the lanes. Raises OSError, MessageError, ProcessFailed."""
-        said = {"owner": self._owner}
+        request = {"owner": self._owner}
         try:
-            connection, hello = knock(self._address, said, self._secret or "", patience_s)
+            connection, hello = knock(self._address, request, self._secret or "", patience_s)
         except RendezvousError as error:
             raise ProcessFailed(f"{self._title} refuses this machine: {error}") from error
         if (lanes := hello.get("lanes")) != self._lanes:

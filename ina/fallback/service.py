@@ -98,15 +98,15 @@ class FallbackService(Door):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _admit(self, said: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
+    def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
         for gone in [who for who, heard_s in self._heard_s.items() if time.monotonic() - heard_s > OWNER_S]:
             del self._heard_s[gone]
             self._forget(gone)
-        return {"serves": [job for job, (of, _) in self._jobs.items() if of == said.get("owner")]}
+        return {"serves": [job for job, (of, _) in self._jobs.items() if of == request.get("owner")]}
 
-    def _serve(self, said: Mapping[str, Any], connection: socket.socket) -> None:
+    def _serve(self, request: Mapping[str, Any], connection: socket.socket) -> None:
         number = connection.fileno()
-        owner = str(said["owner"]) if said.get("owner") else number
+        owner = str(request["owner"]) if request.get("owner") else number
         try:
             for message in received(connection, SILENCE_S):
                 if isinstance(owner, str):

@@ -91,8 +91,8 @@ class TestbedFallback(RemoteFallback):
             if ready.readline():
                 return
         process.wait()
-        said = "; ".join(place.read_text(errors="replace").split("\n")).strip("; ") or "no message"
-        raise ProcessFailed(f"{self._title} did not start: {said}")
+        message = "; ".join(place.read_text(errors="replace").split("\n")).strip("; ") or "no message"
+        raise ProcessFailed(f"{self._title} did not start: {message}")
 
 
 def _name(host: str) -> str:
@@ -119,8 +119,8 @@ def serve(name: str, host: str, on_ready: Callable[[], None]) -> None:
         state = netns.find(name)
     except netns.NetnsError as error:
         raise ProcessFailed(str(error)) from error
-    there = state.socket(_name(host))
-    with serving(state.topology, host, there, None, lanes=state.program.lanes) as (
+    address = state.socket(_name(host))
+    with serving(state.topology, host, address, None, lanes=state.program.lanes) as (
         fallback,
         service,
         stopped,
@@ -132,7 +132,7 @@ def serve(name: str, host: str, on_ready: Callable[[], None]) -> None:
                 continue
             with contextlib.suppress(BlockingIOError), _locked(state, host, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 if service.unused:
-                    there.unlink()
+                    address.unlink()
                     fallback.stop()  # before another one starts
                     return
 

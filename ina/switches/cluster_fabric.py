@@ -78,7 +78,9 @@ def opened(
             controller.install([forwarding.own_address(switch_ip(topology), SWITCH_MAC)])
         if agents is not None:
             agents.ready()
-        hosts = MachineHosts(topology, places, lambda machines: _there(agents), listen=cluster.listen)
+        hosts = MachineHosts(
+            topology, places, lambda machines: _running_agents(agents), listen=cluster.listen
+        )
 
         def fallback_at(port: int) -> RemoteFallback:
             assert server is not None
@@ -136,7 +138,7 @@ def server_for(topology: Topology, places: Collection[str]) -> str | None:
     )
 
 
-def _there(agents: Agents | None) -> AbstractContextManager[Agents]:
+def _running_agents(agents: Agents | None) -> AbstractContextManager[Agents]:
     assert agents is not None, "others start the workers"
     return contextlib.nullcontext(agents)
 
@@ -162,8 +164,8 @@ def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, SwitchSession
     offers = None
     for switch, controller in at.items():
         address = address_of(cluster.topology, switch)
-        asked = Attachment(address=address, tls=cluster.tls, replace_program=cluster.replace_program)
-        programs.load(spec, asked, controller)
+        attachment = Attachment(address=address, tls=cluster.tls, replace_program=cluster.replace_program)
+        programs.load(spec, attachment, controller)
         info = controller.info()
         if offers is not None and not info.covers(offers):
             raise ProgramMismatch(

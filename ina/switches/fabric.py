@@ -355,9 +355,9 @@ def open_fabric(
 def _attached(spec: FabricSpec, attached: Attachment, stack: contextlib.ExitStack) -> SwitchFabric:
     controller = stack.enter_context(connect(attached.address, tls=attached.tls))
     programs.load(spec, attached, controller)
-    attached, there, addresses = _with_ports(attached)
+    attached, switch, addresses = _with_ports(attached)
     stack.callback(addresses.close)
-    hosts: Hosts = PortHosts({ATTACHED: there}, addresses)
+    hosts: Hosts = PortHosts({ATTACHED: switch}, addresses)
     if attached.machines:  # they send ARP requests for the switch's address
         controller.install([forwarding.own_address(attached.ip, SWITCH_MAC)])
         hosts = UdpHosts(f"{attached.ip}:{INA_UDP_PORT}")
@@ -416,18 +416,18 @@ def _with_ports(attached: Attachment) -> tuple[Attachment, AttachedSwitch, HostA
     neither the switch nor the user gives an address, the UDP port is a base port plus the switch port's
     number. Raises BadRun if the switch has none of the requested ports.
     """
-    told = ports_of(attached.address, attached.tls)
+    reported = ports_of(attached.address, attached.tls)
     bases = (attached.udp_base or UDP_BASE, attached.worker_base or WORKER_BASE)
-    if told is None:
+    if reported is None:
         return attached, AttachedSwitch(*bases[0]), HostAddresses(*bases[1])
-    usable = tuple(port for port in attached.ports if port in told)
+    usable = tuple(port for port in attached.ports if port in reported)
     if not usable:
         raise BadRun(
-            f"the switch at {attached.address} has ports {', '.join(map(str, told))}, but no given port",
+            f"the switch at {attached.address} has ports {', '.join(map(str, reported))}, but no given port",
             setting="ports",
             value=f"{min(attached.ports)}-{max(attached.ports)}",
         )
-    ends = {port: told[port] for port in usable}
+    ends = {port: reported[port] for port in usable}
     udp = {port: each.udp for port, each in ends.items() if each.udp and attached.udp_base is None}
     addresses = HostAddresses(*bases[1])
     if attached.worker_base is None:

@@ -35,23 +35,23 @@ def render(controller: SwitchSession) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _said(job: Admission) -> Registration:
+def _registration(job: Admission) -> Registration:
     return job.registration or Registration("")
 
 
 _GAUGES: tuple[tuple[str, str, Callable[[Admission], float | None]], ...] = (
     ("slots", "Slots of the job.", lambda job: job.region.size),
     ("workers", "Workers of the job at this switch.", lambda job: len(job.members)),
-    ("age_seconds", "Age of the job at its last renewal.", lambda job: _said(job).age_s),
-    ("renewals", "Renewals of the job's registration.", lambda job: _said(job).renewals),
+    ("age_seconds", "Age of the job at its last renewal.", lambda job: _registration(job).age_s),
+    ("renewals", "Renewals of the job's registration.", lambda job: _registration(job).renewals),
     (
         "goodput_bits_per_second",
         "Goodput of a worker in allreduces, at the last renewal.",
-        lambda job: _said(job).goodput_bps,
+        lambda job: _registration(job).goodput_bps,
     ),
 )
 
 
 def _labels(number: int, job: Admission) -> Mapping[str, object]:
-    said = _said(job)
-    return {"job": number, "name": said.name, "user": said.user}
+    registration = _registration(job)
+    return {"job": number, "name": registration.name, "user": registration.user}

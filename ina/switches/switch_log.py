@@ -53,15 +53,15 @@ _EVENTS = {"INSERT": "admitted", "DELETE": "removed"}
 def _job(written: Written) -> dict[str, object]:
     params = written.params or {}
     registration = decode_registration(written.metadata)
-    said = asdict(registration) if registration else {}
+    fields = asdict(registration) if registration else {}
     return {
         "job": (written.match or {}).get(names.JOB_KEY),
         "generation": params.get("generation"),
         "first_slot": params.get("offset"),
         "slots": params.get("size"),
-        **{name: said[name] for name in _SAID if said.get(name) not in (None, "")},
+        **{name: fields[name] for name in _LOGGED_FIELDS if fields.get(name) not in (None, "")},
     }
 
 
-_SAID = ("holder", "name", "user", "command", "priority", "lease_s", "age_s", "goodput_bps")
+_LOGGED_FIELDS = ("holder", "name", "user", "command", "priority", "lease_s", "age_s", "goodput_bps")
 """Fields of a job's registration that are logged; age and goodput are from the last renewal."""

@@ -47,7 +47,7 @@ class EmbeddedSwitch(ServerProcess):
     def _launch(self, title: str) -> None:
         super().__init__("switch", title, self._arguments, pass_fds=self._pass_fds)
         self._stuck: str | None = None
-        self._asked = False
+        self._pending = False
         self._heard_s = self._looked_s = time.monotonic()
         self._silent_s = 0.0
 
@@ -74,9 +74,9 @@ class EmbeddedSwitch(ServerProcess):
         kind, *peer = spec.split("::")
         opens = f"{kind}:0:{peer[0]}" if peer else kind
         with self._turn:
-            if self._asked:
+            if self._pending:
                 self.hear(ANSWER_S)
-            self._asked = False
+            self._pending = False
             self.say({"port": f"{number}={opens}", "impair": impairments})
             answer = self.hear(ANSWER_S) or {"error": "does not answer"}
             if "error" in answer:
@@ -127,11 +127,11 @@ class EmbeddedSwitch(ServerProcess):
             # not be received.
             self._silent_s += min(now - self._looked_s, ASK_S)
             self._looked_s = now
-            if not self._asked:
+            if not self._pending:
                 if now - self._heard_s > ASK_S:
                     self._ask()
             elif self.hear(0.0) is not None:
-                self._asked, self._heard_s = False, now
+                self._pending, self._heard_s = False, now
             elif self._silent_s > PATIENCE_S:
                 stopped = self.is_stopped()
                 return f"{'was stopped (SIGSTOP)' if stopped else 'did not answer'} for {PATIENCE_S:g} s"
@@ -141,17 +141,17 @@ class EmbeddedSwitch(ServerProcess):
 
     def _ask(self) -> None:
         self.say({"statistics": True})
-        self._asked, self._silent_s, self._looked_s = True, 0.0, time.monotonic()
+        self._pending, self._silent_s, self._looked_s = True, 0.0, time.monotonic()
 
     def statistics(self) -> dict[int, Mapping[str, int]]:
         """Return the counters of each port; empty if the switch does not answer. Raises ProcessFailed."""
         self.ready()
         with self._turn:
-            if self._asked:
+            if self._pending:
                 self.hear(ANSWER_S)
             self._ask()
             answer = self.hear(ANSWER_S) or {}
-            self._asked = not answer
+            self._pending = not answer
         return {int(port): counters for port, counters in answer.get("statistics", {}).items()}
 
     def strangers(self) -> int:

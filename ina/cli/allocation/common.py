@@ -181,10 +181,10 @@ def decided(inputs: Inputs, settings: AllocationSettings, *, placed: bool) -> Al
     Returns the allocator, which has the result. Raises Failure if the jobs of a server in the file need more
     GPUs than the server has; BadSpec.
     """
-    there = inputs.jobs if placed else tuple(job for job in inputs.jobs if job.servers)
-    for job in there:
+    with_servers = inputs.jobs if placed else tuple(job for job in inputs.jobs if job.servers)
+    for job in with_servers:
         racks_of(inputs.topology, job)
-    if crowded := overfull(inputs.topology, there):
+    if crowded := overfull(inputs.topology, with_servers):
         raise Failure(f"{inputs.path}: {crowded}", USAGE)
     return allocate(inputs.topology, inputs.jobs, settings)
 

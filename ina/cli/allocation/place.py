@@ -406,12 +406,12 @@ def _standings(allocator: Allocator) -> dict[str, int]:
     return {str(each): standing.count(each) for each in SlotStatus}
 
 
-def _result(asked: Mapping[str, Allocator], setup: Mapping[str, object]) -> Result:
-    last = asked[list(asked)[-1]]
+def _result(allocators: Mapping[str, Allocator], setup: Mapping[str, object]) -> Result:
+    last = allocators[list(allocators)[-1]]
     _, division = divided(last)
     metrics = {
         f"{name}_{each}": number
-        for name, allocator in asked.items()
+        for name, allocator in allocators.items()
         for each, number in _standings(allocator).items()
     }
     why = _reasons(last, division.standing)

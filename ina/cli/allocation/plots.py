@@ -121,7 +121,7 @@ def draw_trees(state: FlowState, path: Path) -> None:
         for a, b in (*job.tree.parents.items(), *hosts):
             panel.plot(*zip(places[a], places[b], strict=True), color="C0", linewidth=1.2, zorder=2)
         for switch in state.topology.switches:
-            sums, there = switch.name in job.tree.aggregators, switch.name in job.tree.switches
+            sums, in_tree = switch.name in job.tree.aggregators, switch.name in job.tree.switches
             panel.scatter(
                 *places[switch.name],
                 s=60,
@@ -129,7 +129,7 @@ def draw_trees(state: FlowState, path: Path) -> None:
                 zorder=3,
                 linewidth=1.2,
                 facecolor="C1" if sums else "white",
-                edgecolor=("C1" if switch.aggregates else "0.3") if there else "0.85",
+                edgecolor=("C1" if switch.aggregates else "0.3") if in_tree else "0.85",
             )
             if len(state.topology.switches) <= 30:
                 panel.annotate(

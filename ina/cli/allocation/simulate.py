@@ -164,16 +164,16 @@ def simulate(asked: ClusterSimulation) -> Reply:
 
 
 def _tasks(
-    asked: ClusterSimulation, chosen: Mapping[str, Sequence[str]], given: common.Inputs
+    simulation: ClusterSimulation, chosen: Mapping[str, Sequence[str]], given: common.Inputs
 ) -> list[NetworkTask]:
     """Return a task for each combination of policies, in the order of the options. Raises Failure."""
     around = NetworkSettings(
-        reading=asked.reading,
-        period_s=asked.period,
-        margin=asked.margin,
-        seed=asked.seed,
+        reading=simulation.reading,
+        period_s=simulation.period,
+        margin=simulation.margin,
+        seed=simulation.seed,
     )
-    numbers = inputs.parse_settings(asked.settings, chosen["scheduler"])
+    numbers = inputs.parse_settings(simulation.settings, chosen["scheduler"])
     tasks = []
     for scheduler, placement, memory, routing in itertools.product(*(chosen[kind] for kind in KINDS)):
         with_names = replace(around, placement=placement, memory=memory, routing=routing)
@@ -185,7 +185,7 @@ def _tasks(
                 scheduler=scheduler,
                 settings=with_names,
                 scheduler_settings=numbers,
-                verify=asked.verify,
+                verify=simulation.verify,
             )
         )
     return tasks

@@ -110,8 +110,8 @@ class AllreduceSettings:
     @property
     def blocks(self) -> list[Block]:
         """Encodings to measure besides 32-bit values: some of block16, block8 and block4."""
-        asked: dict[Block, bool] = {"block16": self.block16, "block8": self.block8, "block4": self.block4}
-        return [name for name, wanted in asked.items() if wanted]
+        flags: dict[Block, bool] = {"block16": self.block16, "block8": self.block8, "block4": self.block4}
+        return [name for name, wanted in flags.items() if wanted]
 
     def payload(self) -> int:
         """Return the size of the array in bytes. Raises Failure for options that contradict each other."""
@@ -193,28 +193,28 @@ def allreduce(asked: AllreduceSettings) -> Reply:
 
 
 def _measured(
-    asked: AllreduceSettings, payload: int, repeats: int
+    settings: AllreduceSettings, payload: int, repeats: int
 ) -> tuple[dict[str, ContenderTimes], float]:
     """Return each contender's measurements, and the number of packets sent again."""
-    names: list[str] = ["ina", *asked.blocks]
-    contenders = [("ina", name) for name in names] + [(name, name) for name in asked.baselines]
+    names: list[str] = ["ina", *settings.blocks]
+    contenders = [("ina", name) for name in names] + [(name, name) for name in settings.baselines]
     baselines = Baselines()
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "turns"
-        turns = MeasuringTurns(path, contenders, asked.workers, repeats, baselines.failed)
-        words = ["--bytes", str(payload), "--turns", str(path), "--dtype", asked.dtype.value]
-        words += ["--collective", asked.collective.value]
+        turns = MeasuringTurns(path, contenders, settings.workers, repeats, baselines.failed)
+        words = ["--bytes", str(payload), "--turns", str(path), "--dtype", settings.dtype.value]
+        words += ["--collective", settings.collective.value]
         command = command_line.module("ina.bench.allreduce", *words)
-        command += ["--blocks", *asked.blocks] if asked.blocks else []
-        job = Job(name=NAMELESS, workers=asked.workers, command=tuple(command), slots=asked.slots)
-        fabric_spec = FabricSpec(program=asked.program, lanes=asked.lanes, port_kind=asked.port_kind)
+        command += ["--blocks", *settings.blocks] if settings.blocks else []
+        job = Job(name=NAMELESS, workers=settings.workers, command=tuple(command), slots=settings.slots)
+        fabric_spec = FabricSpec(program=settings.program, lanes=settings.lanes, port_kind=settings.port_kind)
         spec = LaunchSpec(job=job)
         with contextlib.ExitStack() as stack:
             fabric = stack.enter_context(open_fabric(fabric_spec, [spec.children]))
             turns.switches = [process.pid for process in fabric.processes.values()]
-            stack.enter_context(baselines.started(asked.baselines, asked.workers, words, path.parent))
+            stack.enter_context(baselines.started(settings.baselines, settings.workers, words, path.parent))
             stack.enter_context(turns)
-            live = stack.enter_context(Live({"": asked.workers}, quiet=True))
+            live = stack.enter_context(Live({"": settings.workers}, quiet=True))
             try:
                 result = run_one(fabric, spec, WorkerOptions(on_output=live.output), live.update)
             except WorkerFailed:

@@ -124,15 +124,15 @@ def live(asked: LiveSettings) -> Reply:
     if asked.cluster is not None:
         network = load_cluster(asked.cluster, LIVE)
         allocation = AllocationSettings(**asdict(asked.on_cluster))
-    there = network or fabrics.star(1, fabrics.Parts(gpus=asked.gpus))
+    topology = network or fabrics.star(1, fabrics.Parts(gpus=asked.gpus))
     policies = Policies(name, allocation, interval_s=asked.asking.interval, retries=asked.asking.retries)
-    servers = policies.servers(there)
+    servers = policies.servers(topology)
     policies = replace(policies, settings=inputs.parse_settings(asked.settings, [name]))
-    policies.core(there)  # raises errors of policies before processes are started
+    policies.core(topology)  # raises errors of policies before processes are started
     submissions = read(asked.jobs, servers)
     command = "schedule live" if asked.cluster is None else LIVE
     job_files.note(command, asked.jobs)
-    core = _decided(asked, submissions, there, network, policies)
+    core = _decided(asked, submissions, topology, network, policies)
     if asked.jobs_csv is not None:
         with whole(asked.jobs_csv) as draft:
             write_jobs(draft, [({"policy": name}, [row_of(EndedJob.of(job)) for job in completed(core)])])
@@ -140,9 +140,9 @@ def live(asked: LiveSettings) -> Reply:
 
 
 def _decided(
-    asked: LiveSettings,
+    settings: LiveSettings,
     submissions: Sequence[Submission],
-    there: Topology,
+    topology: Topology,
     network: Topology | None,
     policies: Policies,
 ) -> Core:
@@ -150,20 +150,22 @@ def _decided(
 
     Prints decisions to standard error as they happen, also with --json.
     """
-    specs = {each.name: _spec(asked.jobs, each, asked.slots) for each in submissions}
-    impairments = options.FaultOptions(rate_bps=asked.rate_bps, queue=asked.slots).impairments()
-    largest = max(each.gpus for each in submissions) if network else asked.gpus
+    specs = {each.name: _spec(settings.jobs, each, settings.slots) for each in submissions}
+    impairments = options.FaultOptions(rate_bps=settings.rate_bps, queue=settings.slots).impairments()
+    largest = max(each.gpus for each in submissions) if network else settings.gpus
     fabric_spec = FabricSpec("shared" if network else "exclusive", impairments=impairments)
     with open_fabric(fabric_spec, [largest] * min(SHARING, len(submissions))) as fabric:
         if network is not None:
             _check_slots(network, fabric.offers)
-        if asked.profile:
-            submissions = [_profiled(fabric, each, specs[each.name], asked.profile) for each in submissions]
-        events = submitted(submissions, asked.jobs, network, specs)
+        if settings.profile:
+            submissions = [
+                _profiled(fabric, each, specs[each.name], settings.profile) for each in submissions
+            ]
+        events = submitted(submissions, settings.jobs, network, specs)
         how = WorkerOptions(
             on_output=print_output, takes_turns=True, describe=lambda error: verdict(error)[0]
         )
-        service = LiveJobs(there, policies, fabric, specs, how)
+        service = LiveJobs(topology, policies, fabric, specs, how)
         service.run_here(events, on_entry=_print)
         return service.core
 

@@ -145,9 +145,9 @@ def profile(asked: ProfileSettings) -> Reply:
         )
     server = ServerShape(SERVER_GPUS, SERVER_GPUS * asked.cpus_per_gpu, SERVER_GPUS * MEMORY_GB[1])
     try:
-        wants = demand(asked.name, 1, found.sensitivity, server)
+        job_demand = demand(asked.name, 1, found.sensitivity, server)
         fair = found.sensitivity.at(server.fair_cpus, server.fair_memory_gb)
-        ideal = wants.ideal
+        ideal = job_demand.ideal
         kept = ModelProfile(
             asked.name, found.sensitivity, 1, 1 / fair, ideal.speed, ideal.cpus, ideal.memory_gb
         )

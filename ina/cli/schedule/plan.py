@@ -159,11 +159,11 @@ def explanations(
     """
     found: dict[str, list[str]] = {}
     figures = numbers(decided, around.cluster)
-    said = {job.spec.name: each.group.reason for each in decided.groups for job in each.group.jobs}
+    reasons = {job.spec.name: each.group.reason for each in decided.groups for job in each.group.jobs}
     for job in _jobs(decided):
         lines = [sentence for name, sentence in decided.notes if name == job.spec.name]
         if not lines:
-            lines = [said.get(job.spec.name, "waits") or "runs"]
+            lines = [reasons.get(job.spec.name, "waits") or "runs"]
         lines += figures[job.spec.name]
         if family(policy) == "lucid":
             usage = usage_of(job.spec, around)

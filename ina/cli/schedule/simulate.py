@@ -420,8 +420,8 @@ def tune(asked: TuneSettings) -> Reply:
     tried = _choices(asked.choices, name)
     source, jobs = given.workload.offered([name], around, load=asked.load, seed=asked.seed)
     unused_keys = given.note("schedule tune")
-    there = settings_of(name, around)
-    start = {setting: there[setting] for setting in tried}
+    current = settings_of(name, around)
+    start = {setting: current[setting] for setting in tried}
     most = 1 + asked.rounds * sum(map(len, tried.values()))
 
     def task(chosen: Settings, *, rows: bool = False) -> SimulationTask:
@@ -433,7 +433,7 @@ def tune(asked: TuneSettings) -> Reply:
         done = itertools.count()
 
         def replay(chosen: Settings) -> float:
-            bar.show(next(done) / most, " ".join(_said(chosen)))
+            bar.show(next(done) / most, " ".join(_assignments(chosen)))
             return float(getattr(run(task(chosen)).metrics, asked.metric))
 
         found = tune_settings(tried, start, replay, rounds=asked.rounds, min_gain=asked.min_gain)
@@ -481,10 +481,10 @@ def _trials(found: TuningResult, title: str, metric: str) -> list[Listing | str]
         )
         for trial in found.trials
     ]
-    best = " ".join(f"--set {said}" for said in _said(found.best.settings))
-    said = "no setting is better than the initial one" if found.best is start else best
-    return [Listing(title, [*start.settings, metric, "change", ""], rows), Aside(said)]
+    best = " ".join(f"--set {assignment}" for assignment in _assignments(found.best.settings))
+    conclusion = "no setting is better than the initial one" if found.best is start else best
+    return [Listing(title, [*start.settings, metric, "change", ""], rows), Aside(conclusion)]
 
 
-def _said(chosen: Mapping[str, float]) -> list[str]:
+def _assignments(chosen: Mapping[str, float]) -> list[str]:
     return [f"{name}={value:g}" for name, value in chosen.items()]

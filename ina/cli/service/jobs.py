@@ -115,12 +115,12 @@ def submit(asked: SubmitSettings, job: JobOptions, at: ControllerOptions) -> Rep
 
 def _of_command(command: list[str], workers: int, given: dict[str, Any]) -> dict[str, Any]:
     program = Path(next((part for part in command if part.endswith(".py")), command[0])).stem
-    made: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "name": f"{program}-{secrets.token_hex(3)}",
         "workers": workers,
         "command": command,
     }
-    return made | given
+    return defaults | given
 
 
 def _of_file(path: Path) -> list[dict[str, Any]]:
@@ -374,10 +374,10 @@ def cancel(
         ina cancel first second third
     """
     with at.connect() as controller:
-        meant = {job["id"]: job for job in map(controller.job, jobs)}
-        if over := [name for name, job in meant.items() if job["over"]]:
+        by_id = {job["id"]: job for job in map(controller.job, jobs)}
+        if over := [name for name, job in by_id.items() if job["over"]]:
             raise Failure(f"{', '.join(map(repr, over))}: already over; nothing is cancelled")
-        found = [controller.cancel(name) for name in meant]
+        found = [controller.cancel(name) for name in by_id]
     return Reply({"jobs": found}, [f"{plain(job['id'])}: {job['state']}" for job in found])
 
 

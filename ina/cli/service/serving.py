@@ -101,36 +101,38 @@ async def _answering(
             await running
 
 
-def _certificate(asked: ControllerSettings) -> Certificate | None:
-    if asked.tls_cert is None or asked.tls_key is None:
+def _certificate(settings: ControllerSettings) -> Certificate | None:
+    if settings.tls_cert is None or settings.tls_key is None:
         return None
-    return Certificate(asked.tls_cert, asked.tls_key)
+    return Certificate(settings.tls_cert, settings.tls_key)
 
 
-def _site(asked: ControllerSettings) -> Site:
-    if asked.cluster is None:
-        return TestbedSite.find(asked.testbed)
-    tls = TlsOptions(tls_ca=asked.switch_ca, tls_cert=asked.switch_cert, tls_key=asked.switch_key).tls("")
-    cluster = read_cluster(asked.cluster)
+def _site(settings: ControllerSettings) -> Site:
+    if settings.cluster is None:
+        return TestbedSite.find(settings.testbed)
+    tls = TlsOptions(
+        tls_ca=settings.switch_ca, tls_cert=settings.switch_cert, tls_key=settings.switch_key
+    ).tls("")
+    cluster = read_cluster(settings.cluster)
     return MachineSite(
-        cluster=cluster, program=asked.program, lanes=asked.lanes, target=asked.target, tls=tls
+        cluster=cluster, program=settings.program, lanes=settings.lanes, target=settings.target, tls=tls
     )
 
 
-def _policies(asked: ControllerSettings, around: AllocationSettings, servers: int) -> Policies:
+def _policies(settings: ControllerSettings, around: AllocationSettings, servers: int) -> Policies:
     """Return the policies that the options name, with defaults for the size of the cluster."""
     names = {
-        "scheduler": asked.scheduler,
-        "placement": asked.placement,
-        "routing": asked.routing,
-        "memory": asked.memory,
+        "scheduler": settings.scheduler,
+        "placement": settings.placement,
+        "routing": settings.routing,
+        "memory": settings.memory,
     }
     return Policies.by_default(
         servers,
         {kind: name for kind, name in names.items() if name is not None},
         around,
-        interval_s=asked.asking.interval,
-        retries=asked.asking.retries,
+        interval_s=settings.asking.interval,
+        retries=settings.asking.retries,
     )
 
 

@@ -76,17 +76,17 @@ def run(
 
     found = [find_scenario(name) for name in scenarios]
     unused_keys = _unused(scenarios)
-    made = runner_of(runner, target)
+    scenario_runner = runner_of(runner, target)
     for scenario in found:
-        made.check(scenario)
-    said: dict[str, tuple[Outcome, list[CheckResult]]] = {}
+        scenario_runner.check(scenario)
+    results: dict[str, tuple[Outcome, list[CheckResult]]] = {}
     for scenario in found:
-        outcome = made.run(scenario, lambda text, name=scenario.name: _step(name, text, json))  # type: ignore[misc]
-        said[scenario.name] = outcome, check_results(scenario, outcome)
+        outcome = scenario_runner.run(scenario, lambda text, name=scenario.name: _step(name, text, json))  # type: ignore[misc]
+        results[scenario.name] = outcome, check_results(scenario, outcome)
         if not json:
-            _show(scenario, *said[scenario.name])
-    failed = [name for name, (_, of) in said.items() if not all(verdict.good for verdict in of)]
-    result = _result(runner, target, said, failed)
+            _show(scenario, *results[scenario.name])
+    failed = [name for name, (_, of) in results.items() if not all(verdict.good for verdict in of)]
+    result = _result(runner, target, results, failed)
     failure = f"{', '.join(failed)}: checks have failed" if failed else ""
     return Reply(replace(result, unused_keys=unused_keys), failure=failure)
 
@@ -116,16 +116,16 @@ def _show(scenario: Scenario, outcome: Outcome, found: list[CheckResult]) -> Non
 def _result(
     runner: str,
     target: TargetKind,
-    said: dict[str, tuple[Outcome, list[CheckResult]]],
+    results: dict[str, tuple[Outcome, list[CheckResult]]],
     failed: list[str],
 ) -> Result:
-    checks = [verdict for _, of in said.values() for verdict in of]
-    numbers = {"scenarios": len(said), "failed_scenarios": len(failed), "checks": len(checks)}
+    checks = [verdict for _, of in results.values() for verdict in of]
+    numbers = {"scenarios": len(results), "failed_scenarios": len(failed), "checks": len(checks)}
     return Result(
         "scenario run",
         {"runner": runner, "target": target},
         numbers,
-        {name: _of(outcome, found) for name, (outcome, found) in said.items()},
+        {name: _of(outcome, found) for name, (outcome, found) in results.items()},
     )
 
 
