@@ -68,8 +68,8 @@ class LiveSettings:
         Declared(
             min=0,
             metavar="ITERATIONS",
-            help="Measure the stage times of jobs for which the file has none, before the jobs run, over this "
-            "many iterations; 0: do not measure.",
+            help="Measure the stage times of jobs for which the file has none, before the jobs run, over "
+            "this many iterations; 0: do not measure.",
         ),
     ] = 0
     asking: options.AskingOptions
