@@ -34,7 +34,7 @@ from ina.service.external import ExternalRuns, Holders, is_external
 from ina.service.ledger import Ledger
 from ina.service.loop import ServiceLoop
 from ina.service.quotas import Quota, Rates
-from ina.service.records import JobRecord, Said, id_of
+from ina.service.records import JobRecord, SubmittedJob, id_of
 from ina.service.reports import Reports
 from ina.service.steps import hosts
 from ina.service.views import JobGrant, LogLine
@@ -215,7 +215,7 @@ class Daemon(ServiceLoop):
             for each in ledger.called.get(name, ())
         )
 
-    async def _kept(self, submissions: Mapping[str, Said]) -> list[JobRecord]:
+    async def _kept(self, submissions: Mapping[str, SubmittedJob]) -> list[JobRecord]:
         """Wait until the submission of jobs is on disk; return the jobs' records.
 
         A job may already be over and archived; its record then comes from the archive.
@@ -225,7 +225,7 @@ class Daemon(ServiceLoop):
         found = {each.name: each for each in self.reports.of(name for name in submissions if name in current)}
         return [found.get(name) or self._forgotten(each) for name, each in submissions.items()]
 
-    def _forgotten(self, submitted: Said) -> JobRecord:
+    def _forgotten(self, submitted: SubmittedJob) -> JobRecord:
         archived = next(
             each for each in self.ledger.archived(str(submitted.number)) if each["number"] == submitted.number
         )

@@ -48,7 +48,7 @@ from ina.faults import fault_point
 from ina.launch.files import plain, record_of
 from ina.service.clock import Clock
 from ina.service.quotas import Quota, Quotas
-from ina.service.records import ArchivedJob, Retention, Said, Wiring
+from ina.service.records import ArchivedJob, Retention, SubmittedJob, Wiring
 from ina.service.steps import HeldRun, held_run
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Ledger:
         self.policies, first = self._first(policies, topology)
         self._wiring = Wiring.of(first)
         self.core = self.policies.core(self.topology)
-        self.submitted: dict[str, Said] = {}
+        self.submitted: dict[str, SubmittedJob] = {}
         self.called: dict[str, list[str]] = {}
         self.keys: dict[tuple[str, str], list[str]] = {}
         self.drained: dict[str, str] = {}
@@ -417,7 +417,7 @@ class Ledger:
         folder = self.store.folder / "logs"
         return [each for each in folder.iterdir() if each.name not in known] if folder.exists() else []
 
-    def named(self, reference: str) -> list[Said]:
+    def named(self, reference: str) -> list[SubmittedJob]:
         """Return the submissions of the jobs with this name, id or number, oldest first."""
         number = _NUMBER.fullmatch(reference)
         found = {*self.called.get(reference, ()), *({reference} & self.submitted.keys())}
@@ -536,7 +536,7 @@ class Ledger:
                 assert event.job is not None
                 tenant, key = body.get("tenant", ""), body.get("key", "")
                 self.submissions += 1
-                submission = Said(self.submissions, event.job, tenant, key, body.get("holder", ""))
+                submission = SubmittedJob(self.submissions, event.job, tenant, key, body.get("holder", ""))
                 self.submitted[submission.job.name] = submission
                 self.called.setdefault(submission.called, []).append(submission.job.name)
                 if key:
@@ -637,7 +637,7 @@ class Ledger:
             self.store.remove_hold(number)
         fault_point("hold removed")
 
-    def logs(self, said: Said) -> Path:
+    def logs(self, said: SubmittedJob) -> Path:
         """Return the path of the folder for the output of a job's ranks."""
         return self.store.folder / "logs" / str(said.number)
 

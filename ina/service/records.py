@@ -21,7 +21,7 @@ OVER: frozenset[State] = frozenset({"completed", "failed", "cancelled", "missed"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SubmittedJob:
     """The submission of a job.
 
     Attributes:
@@ -80,7 +80,7 @@ class JobRecord:
         late: Whether the job has missed its deadline, or is estimated to miss it.
     """
 
-    submitted: Said
+    submitted: SubmittedJob
     state: State
     reason: str = ""
     place: Place | None = None

@@ -13,7 +13,7 @@ from ina.service.effects import Effects
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures, holders, percent
 from ina.service.network import Network
-from ina.service.records import JobRecord, Said, State
+from ina.service.records import JobRecord, State, SubmittedJob
 from ina.service.steps import HeldRun
 from ina.service.views import (
     ClusterView,
@@ -102,7 +102,7 @@ class Reports:
 
     def _of(
         self,
-        submission: Said,
+        submission: SubmittedJob,
         over: Mapping[str, FinishedJob],
         held: Mapping[str, HeldRun],
         waits: Mapping[str, str],
