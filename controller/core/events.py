@@ -1,17 +1,14 @@
-"""Events of jobs and machines, and differences between two descriptions of a cluster: plain data.
+"""Events of jobs and machines, and differences between two descriptions of a cluster. No I/O.
 
-Events of jobs and machines: plain data, which a service stores and replays.
+Events are plain data, which a service stores and replays. ``plain(event)`` returns an event as a dict of
+numbers, strings, lists and dicts; ``event_of(dict)`` converts it back. The key ``kind`` is the name of the
+event's class with hyphens: ``server-gone`` for `ServerGone`.
 
-``plain(event)`` returns an event as a dict of numbers, strings, lists and dicts; ``event_of(dict)`` converts
-it back. The key ``kind`` is the name of the event's class with hyphens: ``server-gone`` for `ServerGone`.
-
-Differences between two descriptions of a cluster, and which of them force placed jobs to move. No I/O.
-
-A job keeps its place if a change does not affect it. A change that removes a switch or a link of its tree is
-treated as a failure: the job gets another tree if there is one
-(`controller.core.allocator.Allocator.set_outages`). This module collects the changes that force a job to
-leave its place: a server has left or has another switch or address, a port of a link has another number, or
-the memory of a switch has another size.
+Of the differences, the module finds those that force placed jobs to move. A job keeps its place if a change
+does not affect it. A change that removes a switch or a link of its tree is treated as a failure: the job gets
+another tree if there is one (`controller.core.allocator.Allocator.set_outages`). This module collects the
+changes that force a job to leave its place: a server has left or has another switch or address, a port of a
+link has another number, or the memory of a switch has another size.
 """
 
 from __future__ import annotations

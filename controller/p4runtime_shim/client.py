@@ -1,8 +1,6 @@
-"""A client of one P4Runtime server over gRPC, which raises the errors of this package, with its TLS.
+"""A client of one P4Runtime server over gRPC, which raises the errors of this package.
 
-TLS for connections to switches: the files that it needs, and the diagnosis of failed connections.
-
-A client of one P4Runtime server over gRPC, which raises the errors of this package.
+`Tls` names the files for a connection with TLS. The module also explains why such a connection failed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The event loop: jobs arrive, the core decides, jobs run and end; and the record of all this.
+"""The event loop: jobs arrive, the core decides, and jobs run and end as the speed model predicts.
 
-Records of a simulation: the result of each job, a few integrals over time, and, on request, curves.
-
-The event loop: jobs arrive, the core decides, and jobs run and end as the speed model predicts.
+A record has the result of each job, a few integrals over time, and, on request, curves.
 
 Time jumps from event to event: an arrival, an end, or the next time at which the core needs a `Tick`. The
 loop reports events to the core, and decides nothing itself. Predicted ends are kept in a heap. A speed model

@@ -1,13 +1,10 @@
 """Simulations of policies by name, as data that can be sent to another process.
 
-Expected durations from a file: a predictor's output for the jobs of a trace.
+If a cluster is divided into virtual clusters, a policy runs in each of them.
 
-The file is a CSV with the columns ``name`` and ``estimate_s``, in seconds, or ``job_id`` and ``priority``, as
-Lucid's predictors write it. An estimate of less than one second counts as one second.
-
-Simulations of policies by name, in each virtual cluster if the cluster is divided.
-
-Simulations as data that can be sent to another process: jobs by their source, policies by name.
+Expected durations may come from a file, a predictor's output for the jobs of a trace. The file is a CSV with
+the columns ``name`` and ``estimate_s``, in seconds, or ``job_id`` and ``priority``, as Lucid's predictors
+write it. An estimate of less than one second counts as one second.
 """
 
 from __future__ import annotations

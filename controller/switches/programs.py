@@ -1,8 +1,6 @@
 """The switch programs of ``p4src``, how to build them for a target, and what a program offers to jobs.
 
-The switch programs of ``p4src`` and how to build them for a target.
-
-What a switch program offers to jobs, read from its P4Info: programs are not recognised by their names.
+The offers are read from the program's P4Info: programs are not recognised by their names.
 
 The entries that a controller writes name tables, match fields, actions and parameters. So sample entries are
 compared with the tables and actions of the program, which may have further tables and actions. Registers,

@@ -1,20 +1,17 @@
-"""Servers with GPUs, and topologies by name.
+"""Servers with GPUs as schedulers see them, and topologies by name.
 
-Servers with GPUs, as schedulers see them: with or without the network between them.
-
-Topologies by name, each a function that returns a `Topology`.
+Each topology is a function that returns a `Topology`.
 
 Hosts of workers are called ``h1``, ``h2``, … Hosts of fallback servers are called ``p1``, ``p2``, …, and are
 linked to the root, or to the spines. Hosts for ordinary traffic are called ``x1``, ``x2``, …
 
 `named` makes a topology by its name on the command line: ``fat-tree``, or ``leaf-spine:2x4x2``.
 
-Topologies of p4lang/tutorials (``topology.json``), converted to topologies of our testbeds.
-
-``hosts`` have ``ip`` (with its prefix), ``mac`` and ``commands``; ``switches`` have ``runtime_json``,
-``cli_input``, ``program`` (p4c's output, in a folder beside the program) and ``cpu_port``; ``links`` are
-lists of two ends (``h1``, ``s1-p2``) with a delay (in ms, or with its unit) and a rate in Mb/s. Files are
-searched for in the current folder, in the topology's folder, and in the folder above that.
+Topologies of p4lang/tutorials (``topology.json``) are converted: ``hosts`` have ``ip`` (with its prefix),
+``mac`` and ``commands``; ``switches`` have ``runtime_json``, ``cli_input``, ``program`` (p4c's output, in a
+folder beside the program) and ``cpu_port``; ``links`` are lists of two ends (``h1``, ``s1-p2``) with a delay
+(in ms, or with its unit) and a rate in Mb/s. Files are searched for in the current folder, in the topology's
+folder, and in the folder above that.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """The C engine from Python: ctypes declarations, a thin class over them, and interpreted programs for it.
 
-An interpreted program for the C engine: a ``struct p4_program`` whose functions call Python.
-
-The C engine from Python: ctypes declarations and a thin class over them.
-
-Calls release the GIL; the engine locks itself.
+An interpreted program is a ``struct p4_program`` whose functions call Python. Calls release the GIL; the
+engine locks itself.
 """
 
 from __future__ import annotations

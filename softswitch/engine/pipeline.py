@@ -1,14 +1,12 @@
 """The interface of a loaded P4 program, the same for all back ends, with its meters and a packet's steps.
 
-Meters and counters.
-
 Meters are two-rate three-colour markers (RFC 2698) that ignore earlier colours.
 
 This module and ``runtime/meters.h`` give the same result for every packet, to the token.
 
 The counters here belong to the switch and its ports, not to the program.
 
-The steps of a packet, for debugging programs.
+The steps of a packet, for debugging programs:
 
 ========  ==============================  ======================================================
 kind      name                            details

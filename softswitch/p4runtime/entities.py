@@ -1,12 +1,11 @@
 """Apply and report updates of entities, read them, and carry them over to a new program.
 
-Apply updates and batches of updates, and read entities. `KINDS` maps each kind of entity to its functions.
+`KINDS` maps each kind of entity to its functions.
 
 This module also handles digests: their entries, and their lists (P4Runtime sections 9.6 and 16.3).
 
-Report controllers' writes to listeners, and carry written entries and cells over to a new program.
-
-The pipeline config action RECONCILE_AND_COMMIT carries them over.
+Controllers' writes are reported to listeners. The pipeline config action RECONCILE_AND_COMMIT carries written
+entries and cells over.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ orders to try: at most six for k = 4.
 
 `spans` returns a group's timeline: when each job uses which resource, as in Muri's figures (SIGCOMM'22).
 
-Groups by worth: merge and drop groups at the least loss of worth until the remaining groups fit.
+Groups by worth are merged and dropped at the least loss of worth until the remaining groups fit.
 
 Muri matches groups in pairs by efficiency alone, and then checks whether the cluster has enough GPUs. Here
 each job has a weight: the worth of one second of its progress. If a group's rounds last T seconds, the

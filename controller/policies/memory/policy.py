@@ -1,4 +1,4 @@
-"""The interface of memory policies, with what they share: demand of jobs, and explanations.
+"""The interface of memory policies, the demand of jobs, and explanations of their slots.
 
 Slots that a job needs to meet its deadline (INAlloc, INFOCOM'23; the survey article's formula).
 

@@ -1,8 +1,7 @@
 """Placed jobs on a network: aggregation trees, flows over links, and the resulting rates.
 
-Aggregation trees of placed jobs: shortest paths from the jobs' servers to a root.
-
-Resulting rates of jobs that share links and switch memory: water-filling (NetPack, ASPLOS'24).
+Trees are shortest paths from the jobs' servers to a root. Jobs share links and switch memory; their rates
+come from water-filling (NetPack, ASPLOS'24).
 
 The rates x of all jobs rise together from zero. The flows on link l must not exceed its capacity:
 ``Σ flows_jl · x_j <= C_l``. A job uses the memory of switch s in proportion to its rate:

@@ -1,6 +1,4 @@
-"""The interface of placement policies, and explanations of placements.
-
-The interface of placement policies, and the placement of a batch of jobs by a policy.
+"""The interface of placement policies, the placement of a batch of jobs, and explanations of placements.
 
 A policy is a function of a `PlacementProblem` and a job. It returns the server of each worker, or None if
 there is no room::

@@ -1,6 +1,4 @@
-"""The interface of routing policies, the simplest ones, and explanations of trees.
-
-The interface of routing policies, and the comparison of trees.
+"""The interface of routing policies, the simplest ones, comparisons and explanations of trees.
 
 A policy is a function of a `RoutingProblem`; it returns a tree for each job that uses more than one server::
 
@@ -8,8 +6,6 @@ A policy is a function of a `RoutingProblem`; it returns a tree for each job tha
         return {job.name: problem.grow(job, {}) for job in problem.routed}
 
 A policy of your own is named ``path.py:stars``, or a package's entry point of the group ``ina.routing``.
-
-Explanations of a job's tree, in words and numbers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Muri (SIGCOMM'22): groups of jobs whose stages interleave, and their places.
-
-Assign GPUs to groups: running groups stay on their GPUs, new groups get free GPUs.
-
-Muri as published (SIGCOMM'22, section 4): group jobs whose stages interleave, by priority.
+"""Muri as published (SIGCOMM'22, section 4): group jobs whose stages interleave, by priority.
 
 At each scheduling interval, Muri takes jobs from the queue in order of priority (remaining service for
 Muri-S, attained service for Muri-L), until the cluster would be full if all groups had the maximum number of

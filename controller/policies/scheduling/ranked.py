@@ -1,20 +1,18 @@
 """Policies that only rank jobs, the queue in order of rank, and the durations that the ranks come from.
 
-Waiting jobs in order of rank, one sorted bucket per GPU count.
+`RankedPolicy` runs the jobs of lowest rank, each on GPUs of its own.
 
-A rank must not change while a job waits. Buckets make a decision cheap however long the queue is: once a
-size does not fit, no job of its bucket will fit, so only the started jobs and one job per size are examined.
+`WaitingJobs` keeps the waiting jobs in order of rank, in one sorted bucket per GPU count. A rank must not
+change while a job waits. Buckets make a decision cheap however long the queue is: once a size does not fit,
+no job of its bucket will fit, so only the started jobs and one job per size are examined.
 
 `keep_until_repaid` is for policies with time slices. Where a start takes as long as a time slice, jobs that
 take turns would do nothing but start. So running jobs continue until each has worked for as long as its start
 took: at least half of the time is work, whatever a start costs.
 
-Durations as reported to policies that know durations: true durations, or true durations times an error.
-
+`DurationEstimates` are the durations that policies get: true durations, or true durations times an error.
 `EstimateError` estimates the error of reported durations from ended jobs. `Profiler` has stage times as a
 profiler measures them.
-
-Policies that only rank jobs: the jobs of lowest rank run, each on GPUs of its own.
 
 Most baselines only choose a rank: FIFO ranks by arrival, SRTF by remaining time, LAS by attained service...
 (`controller.policies.scheduling.baselines`).

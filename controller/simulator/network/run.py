@@ -1,15 +1,10 @@
 """Simulate jobs on a cluster with a network: scheduling, placement, memory and routing together.
 
-Events of jobs and memory over time, for plots and explanations.
+Events of jobs and memory over time are recorded for plots and explanations.
 
-Simulate jobs on a cluster with a network: scheduling, placement, memory and routing together.
-
-Speed of jobs that contend for links and slots: a speed model that knows where each job is placed.
-
-A family's own model determines how fast jobs run on their GPUs; the time of their gradients beside other
-jobs' gradients is added. The core decides places and slots (`controller.core.allocation`).
-
-Simulate jobs on a cluster with a network: scheduling, placement, memory and routing together.
+Jobs contend for links and slots, so the speed model knows where each job is placed. A family's own model
+determines how fast jobs run on their GPUs; the time of their gradients beside other jobs' gradients is added.
+The core decides places and slots (`controller.core.allocation`).
 """
 
 from __future__ import annotations

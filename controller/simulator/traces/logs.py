@@ -1,6 +1,4 @@
-"""Read logs of clusters, and traces of published simulators: the meaning of each column.
-
-Read logs of clusters in their published formats; one table has the meaning of each log's columns.
+"""Read logs of clusters and traces of published simulators; a table has the meaning of each one's columns.
 
 Times are seconds or dates; durations are seconds or ``[days-]hours:minutes:seconds``. Jobs that cannot be
 scheduled are left out and counted by reason: no GPU, not started, not ended, or no running time. Part of a
@@ -9,7 +7,7 @@ GPU counts as one GPU.
 Sources: Helios (SC'21) and Lucid; Philly as Pollux and ElasticFlow ship it, and as its own JSON log (ATC'19);
 Acme (NSDI'24); Alibaba's cluster-trace-gpu-v2020 (NSDI'22), v2023 (ATC'23) and v2025 (NSDI'25); sacct(1).
 
-Traces of the published schedulers' simulators: the meaning of each one's columns.
+Traces of the published schedulers' simulators:
 
 Muri: milliseconds, three stage times per job; stage 0 is loading and preprocessing, 1 GPU, 2 network. A job
 takes iterations times iteration time; `duration` is from the original trace. Tiresias: seconds. Synergy's

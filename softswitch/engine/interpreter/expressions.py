@@ -1,12 +1,8 @@
-"""Values of the interpreter, and expressions of the IR as Python functions of a packet.
-
-Values and per-packet storage of the interpreter.
+"""Values and per-packet storage of the interpreter, and expressions of the IR as functions of a packet.
 
 Scalars are Python integers in canonical form (`ir.Const`): unsigned, two's complement range for
 ``int<W>``, 0/1 for Bool, the member's index for Enum. Headers, stacks and structs are mutable
 objects; evaluating an expression of such a type gives the live object, never a copy.
-
-Expressions of the IR as Python functions of a packet.
 """
 
 from __future__ import annotations

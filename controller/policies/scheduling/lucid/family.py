@@ -1,8 +1,8 @@
 """The family lucid:POLICY: jobs that share GPUs run at the speeds measured for pairs of jobs.
 
-The system tuner: better settings by replaying past jobs (Lucid, 3.6).
+`tune_settings` is the system tuner: it finds better settings by replaying past jobs (Lucid, 3.6).
 
-Measured profiles and pairs: the CSV files that Lucid's authors publish, or your own in that format.
+Profiles and pairs are measured: in CSV files that Lucid's authors publish, or your own in that format.
 
 A profile file has the columns `model`, `dataset`, `batchsize`, `amp`, `gpu_util`, `gmem_util` (percent) and
 `gmem` (MB); a column `label` may have the sharing scores that the file's authors give. A pair file has the

@@ -1,13 +1,11 @@
-"""Lucid's policy: profile, pack by classes of usage, and place jobs on GPUs that they share.
+"""Lucid as a scheduling policy: profile, estimate, bind, orchestrate (Hu et al., ASPLOS'23).
 
-Lucid's binder, and the queue and the nodes of Lucid's profiler (Lucid, 3.2 and 3.3).
+Its binder, and the queue and the nodes of its profiler (3.2 and 3.3):
 
 - `may_join`, `choose`, `strategy`: which two jobs may share GPUs (lazy packing with a dynamic strategy);
 - `LucidOptions`, `ProfileQueue`: which job the non-intrusive profiler measures next, for how long, and on
   how many nodes;
 - `DividedNodes`: free GPUs of a cluster whose nodes are divided between the profiler and all other jobs.
-
-Lucid as a scheduling policy: profile, estimate, bind, orchestrate (Hu et al., ASPLOS'23).
 """
 
 from __future__ import annotations

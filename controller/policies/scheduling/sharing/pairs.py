@@ -1,6 +1,4 @@
-"""Speeds of jobs that share GPUs: the interface of interference models, and pairs measured by Gavel.
-
-Interference models: the speed of one job beside other jobs, relative to its speed alone.
+"""Interference models, and measured pairs: the speed of a job beside others, relative to its speed alone.
 
 All sources of such speeds have the same interface, `InterferenceModel`: the true speeds (`pairs.Scaling`),
 measurements of them (`pairs.NoisyInterference`), and the forests' predictions (`forests.Forests`). A
@@ -14,7 +12,7 @@ Errors of sharing for heterogeneous job sizes::
         ├── BadMeasurement  invalid speeds, reference jobs or profile
         └── BadTraining     too little to train on, or options out of range
 
-Pairs of jobs on one GPU: measured pairs from published files, or synthetic pairs.
+Pairs of jobs on one GPU are measured ones from published files, or synthetic ones.
 
 The module reads files of two public sources, which are not part of this project: Lucid's co-location profiles
 (speeds relative to running alone; see `scheduling.lucid.measured`), and Gavel's throughputs of pairs (steps

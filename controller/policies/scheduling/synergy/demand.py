@@ -1,6 +1,4 @@
-"""Jobs' demands of CPUs and memory, from sensitivity matrices (Synergy), and files of such matrices.
-
-Sensitivity matrices and demands of jobs (Synergy, OSDI'22, 3.1), and the errors of Synergy's parts.
+"""Sensitivity matrices, their CSV files, and jobs' demands of CPUs and memory (Synergy, OSDI'22, 3.1).
 
 A `Sensitivity` matrix has a job's throughput at each share of CPUs and memory. A `Demand` has the job's ideal
 share, the fair share as fallback, and the options between these two.
@@ -13,7 +11,7 @@ Errors::
         ├── BadDemand      a job that this cluster can never serve
         └── Infeasible     a set of jobs for which no allocation exists; the message names the scarce resource
 
-Read and write sensitivity matrices in CSV files: a line per model and CPU count, a column per memory size.
+A CSV file of matrices has a line per model and CPU count, and a column per memory size.
 
 Columns: `cpu_gpu_ratio_dir` (which server shape was profiled; `models` stands for 3 CPUs per GPU, `models-4`
 for 4 and so on), `model` (with `_<GPUs>` at its end), `batch`, `iter_time_s` (at the GPU-proportional share),
