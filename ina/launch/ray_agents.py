@@ -59,7 +59,7 @@ def nodes() -> dict[str, RayNode]:
     """
     found = {}
     living = [each for each in ray.nodes() if each["Alive"]]
-    with ThreadPoolExecutor(len(living) or 1) as pool:
+    with ThreadPoolExecutor(min(len(living), 64) or 1) as pool:  # this runs every second
         for each, answers in zip(living, pool.map(_answers, living), strict=True):
             if answers:
                 address = str(each["NodeManagerAddress"])
