@@ -132,7 +132,7 @@ def grouped(
             scales = [_scales(tensor, how) for tensor in data]
             for tensor, (before, _) in zip(data, scales, strict=True):
                 _scale(tensor, before)
-            works = reduce_all(data, how)
+            works = reduce_all(data, how, announcement.name)
 
             def end() -> Any:
                 with torch.no_grad():
@@ -151,22 +151,36 @@ def grouped(
     return submit(how.process_set, request, start)
 
 
-def reduce_all(data: Tensors, how: How) -> list[Any]:
+def reduce_all(data: Tensors, how: How, name: str) -> list[Any]:
     """Start to reduce tensors in place. Averages that torch does not support are computed from sums.
+
+    Args:
+        data: The tensors.
+        how: Arguments of the reduction.
+        name: The collective's name, which is a part of errors. Exponents of a sum are predicted from the
+            last sum of the same name (`hostlib.core.foresight`).
 
     Returns:
         torch's work object for each tensor.
     """
     kinds = [dist.ReduceOp.AVG if _is_averaged(tensor, how.op) else _of_torch(how.op) for tensor in data]
-    kept: Sequence[NDArray[np.float32] | None] = how.residuals or [None] * len(data)
-    if how.numbers is not None and (switch := _switch(how)):
+    switch = _switch(how)
+    if switch is None:
         return [
-            switch.allreduce_as(tensor, kind, numbers=how.numbers, residual=residual)
-            for tensor, kind, residual in zip(data, kinds, kept, strict=True)
+            dist.all_reduce(tensor, kind, group=how.process_set.group, async_op=True)
+            for tensor, kind in zip(data, kinds, strict=True)
         ]
+    is_numbered = name.startswith(("allreduce.noname.", "grouped_allreduce.noname."))  # each time anew
+    kept: Sequence[NDArray[np.float32] | None] = how.residuals or [None] * len(data)
     return [
-        dist.all_reduce(tensor, kind, group=how.process_set.group, async_op=True)
-        for tensor, kind in zip(data, kinds, strict=True)
+        switch.allreduce_as(
+            tensor,
+            kind,
+            name="" if is_numbered else f"{name} {at}" if at else name,
+            numbers=how.numbers,
+            residual=residual,
+        )
+        for at, (tensor, kind, residual) in enumerate(zip(data, kinds, kept, strict=True))
     ]
 
 
@@ -211,7 +225,8 @@ def add_zeros(process_set: ProcessSet, announced: Announcement) -> None:
         torch.zeros(list(shape), dtype=getattr(torch, dtype.removeprefix("torch.")))
         for dtype, shape in announced.zeros
     ]
-    for work in reduce_all(data, How(ReduceOp(reduction.op), process_set, numbers=reduction.numbers)):
+    how = How(ReduceOp(reduction.op), process_set, numbers=reduction.numbers)
+    for work in reduce_all(data, how, announced.name):
         work.wait()
 
 

@@ -19,6 +19,7 @@ from typing import Final, TextIO
 from ina.cli.command import COMPILE, FAILED
 from ina.cli.errors import Interrupted, verdict
 from ina.cli.screen import replace_unencodable, screen
+from ina.quickly import quickly
 
 SERVERS: Final = (["switch"], ["fallback"], ["admit"])
 """Commands that other processes start and stop. Their options are parsed without typer (`declared`)."""
@@ -93,9 +94,12 @@ def _run() -> int:
             from ina.cli.declared import call
 
             name = sys.argv[1]
-            call(getattr(importlib.import_module(f"ina.cli.{name}"), name), sys.argv[2:])
+            with quickly():
+                command = getattr(importlib.import_module(f"ina.cli.{name}"), name)
+            call(command, sys.argv[2:])
             return 0
-        from ina.cli.commands import app
+        with quickly():
+            from ina.cli.commands import app
 
         if os.environ.get("NO_COLOR"):
             from typer import rich_utils

@@ -796,3 +796,17 @@ def horovod_stall_that_ends() -> Any:
         except hvd.HorovodInternalError as error:
             found.append(str(error))
     return found
+
+
+@in_world
+def horovod_names_foresee() -> Any:
+    """Return the packets sent in later rounds by sums of one shape, whose values differ by name."""
+    communicator = dist.distributed_c10d._get_default_group()._calls.communicator
+    before, sent = 0.0, []
+    for _ in range(3):
+        for name, scale in ("large", 1e6), ("small", 1e-6), ("tiny", 1e-30):
+            hvd.allreduce_(torch.full((5000,), scale), name=name, op=hvd.Sum)
+        now = communicator.statistics()["packets_sent"]
+        sent.append(now - before)
+        before = now
+    return sent[1:]
