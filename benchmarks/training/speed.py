@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks.fill import check, console, fill, option, parse_options, print_rows
 from benchmarks.pages.real import DELAY_S, RealAllreduce, missing, to_stderr, wire_s
 from bmv2_topos.harness import markdown
+from bmv2_topos.harness.errors import RunFailed
 from bmv2_topos.testbeds import netns
 from controller.vocabulary import Job, Link
 from controller.vocabulary.catalog import star
@@ -147,6 +148,11 @@ def move(rate_bps: float, operation: Operation, size: int, options: argparse.Nam
     taken_s = {name: median(found.times_s) for name, found in times.found.items()}
     whole = operation in (Operation.ALLREDUCE, Operation.BROADCAST)
     allowed_s = wire_s(size if whole else size // options.hosts * (options.hosts - 1), rate_bps)
+    for name, seconds in taken_s.items():
+        if seconds < allowed_s:
+            raise RunFailed(
+                f"{name} took {seconds:.3g} s, but its links allow {allowed_s:.3g} s: it goes around them"
+            )
     return {
         "operation": operation.value,
         "bytes": size,

@@ -26,11 +26,11 @@ _ANY_NUMBER: Final = ("--map-by", ":OVERSUBSCRIBE", "--bind-to", "none")
 """Options of Open MPI's launcher that allow more ranks than cores."""
 _AGENT: Final = """\
 #!/bin/sh
-# Run a command line on a host of the testbed, as ssh would: `agent NAMESPACE COMMAND LINE`.
+# Run a command line on a host of the testbed, as ssh would: `agent HOST COMMAND LINE`.
 host=$1; shift
-exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"
+exec ip netns exec "{testbed}.$host" unshare --uts sh -c "hostname $host; $*"
 """
-"""Open MPI takes hosts of one name for one machine, whose ranks share memory: each has a name of its own."""
+"""Open MPI starts all ranks on one of the hosts if their names are equal up to the first dot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,14 @@ class Library:
         if not places:
             return [[*launched, *rank]]
         agent = folder / "agent"
-        agent.write_text(_AGENT)
+        testbeds, hosts = zip(*(place.namespace.rsplit(".", 1) for place in places), strict=True)
+        agent.write_text(_AGENT.format(testbed=testbeds[0]))
         agent.chmod(0o755)
-        launched += ["--host", ",".join(f"{place.namespace}:1" for place in places)]
+        launched += ["--host", ",".join(f"{host}:1" for host in hosts)]
         launched += ["--prefix", str(Path(launched[0]).parents[1]), "--prtemca", "plm_ssh_agent", str(agent)]
-        launched += ["--mca", "btl", "tcp,self"]
-        return [[str(agent), places[0].namespace, shlex.join([*launched, *rank])]]
+        # UCX would go around the links, and ranks that never yield share the cores with all other hosts
+        launched += shlex.split("--mca pml ob1 --mca btl tcp,self --mca mpi_yield_when_idle 1")
+        return [[str(agent), hosts[0], shlex.join([*launched, *rank])]]
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables for the launcher, or, without a launcher, for the ranks."""
