@@ -1,8 +1,6 @@
 # Every target prepares the machine itself: system packages, .venv, then the work.
 # PYTHON=python3.12 chooses another interpreter, PYTEST_ARGS="-n 0 -k window" other ways to run the tests.
 PYTHON ?= python3
-# Tests start thousands of processes, which read bytecode instead of compiling all modules, whoever turns it off.
-export PYTHONDONTWRITEBYTECODE :=
 # Two processes for each processor: tests wait for two fifths of their time. Each begins with tests that lie
 # beside each other, which share what they prepare.
 TESTERS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))

@@ -35,8 +35,9 @@ def parse_options(
         words: The command line; None: the process's own.
         **given: Further arguments of `argparse.ArgumentParser`.
     """
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=doc, **{"formatter_class": form, **given})
+    parser = argparse.ArgumentParser(
+        description=doc, **{"formatter_class": argparse.RawDescriptionHelpFormatter, **given}
+    )
     for names, settings in options:
         parser.add_argument(*names, **settings)
     return parser.parse_args(words)

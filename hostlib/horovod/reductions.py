@@ -40,6 +40,7 @@ Max: Final = ReduceOp.Max
 Product: Final = ReduceOp.Product
 
 _OF_TORCH: Final = {
+    Average: dist.ReduceOp.SUM,
     Sum: dist.ReduceOp.SUM,
     Min: dist.ReduceOp.MIN,
     Max: dist.ReduceOp.MAX,
@@ -163,9 +164,8 @@ def reduce_all(data: Tensors, how: How, name: str) -> list[Any]:
     Returns:
         torch's work object for each tensor.
     """
-    kinds = [dist.ReduceOp.AVG if _is_averaged(tensor, how.op) else _of_torch(how.op) for tensor in data]
-    switch = _switch(how)
-    if switch is None:
+    kinds = [dist.ReduceOp.AVG if _is_averaged(tensor, how.op) else _OF_TORCH[how.op] for tensor in data]
+    if (switch := _switch(how)) is None:
         return [
             dist.all_reduce(tensor, kind, group=how.process_set.group, async_op=True)
             for tensor, kind in zip(data, kinds, strict=True)
@@ -182,10 +182,6 @@ def reduce_all(data: Tensors, how: How, name: str) -> list[Any]:
         )
         for at, (tensor, kind, residual) in enumerate(zip(data, kinds, kept, strict=True))
     ]
-
-
-def _of_torch(op: ReduceOp) -> Any:
-    return _OF_TORCH[Sum if op is Average else op]
 
 
 def _is_averaged(tensor: torch.Tensor, op: ReduceOp) -> bool:
@@ -225,8 +221,9 @@ def add_zeros(process_set: ProcessSet, announced: Announcement) -> None:
         torch.zeros(list(shape), dtype=getattr(torch, dtype.removeprefix("torch.")))
         for dtype, shape in announced.zeros
     ]
-    how = How(ReduceOp(reduction.op), process_set, numbers=reduction.numbers)
-    for work in reduce_all(data, how, announced.name):
+    for work in reduce_all(
+        data, How(ReduceOp(reduction.op), process_set, numbers=reduction.numbers), announced.name
+    ):
         work.wait()
 
 

@@ -81,10 +81,12 @@ class Library:
         testbeds, hosts = zip(*(place.namespace.rsplit(".", 1) for place in places), strict=True)
         agent.write_text(_AGENT.format(testbed=testbeds[0]))
         agent.chmod(0o755)
-        launched += ["--host", ",".join(f"{host}:1" for host in hosts)]
-        launched += ["--prefix", str(Path(launched[0]).parents[1]), "--prtemca", "plm_ssh_agent", str(agent)]
-        # UCX would go around the links, and ranks that never yield share the cores with all other hosts
-        launched += shlex.split("--mca pml ob1 --mca btl tcp,self --mca mpi_yield_when_idle 1")
+        launched += [
+            *("--host", ",".join(f"{host}:1" for host in hosts)),
+            *("--prefix", str(Path(launched[0]).parents[1]), "--prtemca", "plm_ssh_agent", str(agent)),
+            # UCX would go around the links, and ranks that never yield share the cores with all other hosts
+            *shlex.split("--mca pml ob1 --mca btl tcp,self --mca mpi_yield_when_idle 1"),
+        ]
         return [[str(agent), hosts[0], shlex.join([*launched, *rank])]]
 
     def environment(self) -> dict[str, str]:

@@ -357,9 +357,11 @@ def bench_veth(*, baseline: bool, round_s: float, rounds: int) -> VethBench:
         raw = [(kind, stack.enter_context(bed(kind, offload=False))) for kind in kinds]
         another = stack.enter_context(bed("ina", offload=False))
         offloading = stack.enter_context(bed("ina", offload=True))
-        runs = [partial(_raw, kind, on, size, round_s) for size in (SMALL_FRAME, FRAME) for kind, on in raw]
-        runs.append(partial(_beside, raw[0][1], another, round_s))
-        runs.append(partial(_superframes, offloading, round_s))
+        runs = [
+            *(partial(_raw, kind, on, size, round_s) for size in (SMALL_FRAME, FRAME) for kind, on in raw),
+            partial(_beside, raw[0][1], another, round_s),
+            partial(_superframes, offloading, round_s),
+        ]
         done = [[run() for run in runs] for _ in range(rounds)]
     return VethBench(tuple(_middle(of_case) for of_case in zip(*done, strict=True)))
 

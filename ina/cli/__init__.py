@@ -93,10 +93,9 @@ def _run() -> int:
         if server and "--help" not in sys.argv:
             from ina.cli.declared import call
 
-            name = sys.argv[1]
             with quickly():
-                command = getattr(importlib.import_module(f"ina.cli.{name}"), name)
-            call(command, sys.argv[2:])
+                module = importlib.import_module(f"ina.cli.{sys.argv[1]}")
+            call(getattr(module, sys.argv[1]), sys.argv[2:])
             return 0
         with quickly():
             from ina.cli.commands import app

@@ -181,10 +181,8 @@ class _BfrtServicer:
         """Apply a batch of updates in order."""
         if request.atomicity != bfruntime.CONTINUE_ON_ERROR and len(request.updates) > 1:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "batches are applied with CONTINUE_ON_ERROR only")
-        outcomes: list[RequestError | None] = []
         with self._device.writing():
-            for update in request.updates:
-                outcomes.append(_outcome(lambda update=update: self._update(update)))
+            outcomes = [_outcome(lambda update=update: self._update(update)) for update in request.updates]
         _abort_batch(context, "written", outcomes)
         return bfruntime.WriteResponse()
 
@@ -210,10 +208,11 @@ class _BfrtServicer:
     def read(self, request: Any, context: Any) -> Iterator[Any]:
         """Yield the entries that a request selects."""
         found: list[Any] = []
-        outcomes: list[RequestError | None] = []
         with self._device.mutex:
-            for entity in request.entities:
-                outcomes.append(_outcome(lambda entity=entity: found.extend(self._entities(entity))))
+            outcomes = [
+                _outcome(lambda entity=entity: found.extend(self._entities(entity)))
+                for entity in request.entities
+            ]
         for start in range(0, len(found), _ENTITIES_PER_MESSAGE):
             yield bfruntime.ReadResponse(entities=found[start : start + _ENTITIES_PER_MESSAGE])
         _abort_batch(context, "read", outcomes)

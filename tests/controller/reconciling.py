@@ -137,10 +137,11 @@ def cases(draw: st.DrawFn, mode: Mode, *, foreign: bool = False) -> Case:
     ours = [row for job in there.values() for row in all_rows(job)]
     if draw(st.booleans()):
         ours = draw(damaged(ours))
-    others = []
-    for job in draw(jobs(mode)) if foreign else []:
-        if job.job not in there and job.counter_row not in taken:
-            others.append(replace(job, generation=job.generation + 50, registration=LASTS))
+    others = [
+        replace(job, generation=job.generation + 50, registration=LASTS)
+        for job in (draw(jobs(mode)) if foreign else [])
+        if job.job not in there and job.counter_row not in taken
+    ]
     groups = {other.group for other in others}
     rows = [row for row in ours if isinstance(row, TableEntry) or row.id not in groups]
     return Case(desired, [*rows, *(row for other in others for row in all_rows(other))], others)

@@ -488,8 +488,10 @@ def trace(kernel: Kernel, sent: list[dict[str, Any]], numbers: str, target: int,
         found.append(
             (state.status.tolist(), state.kept.tolist(), state.answers.tobytes(), window.numeric_errors())
         )
-        found.append(source.tobytes())
-        found.append((core.oldest, core.in_flight, core.srtt, core.rto, core.tolerance, core.min_rtt))
+        found += [
+            source.tobytes(),
+            (core.oldest, core.in_flight, core.srtt, core.rto, core.tolerance, core.min_rtt),
+        ]
         found.append((core.round_results, core.round_marked, core.round_collided, core.round_late))
         found.append((core.settled, core.round_waits, core.change_at, core.echo, state.wanted.tolist()))
         found.append((window.next_timeout(), core.completed, core.disagree_index))

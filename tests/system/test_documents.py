@@ -58,8 +58,7 @@ def run(command: str, *more: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable if word == "python" else word for word in shlex.split(command)[1:]]
     end = words.index("--") if "--" in words else len(words)
     patient = PATIENT if words[0] == "run" else ()
-    done = good(*words[:end], *patient, *more, *words[end:])
-    return done
+    return good(*words[:end], *patient, *more, *words[end:])
 
 
 def learnt(worker: str, output: str) -> float:

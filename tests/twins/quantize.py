@@ -167,10 +167,8 @@ def unpack(
     """
     bits = width(fields)
     raised = fan_in * field_limit(fan_in, fields)
-    parts = [sums >> (32 - bits)]
-    for shift in range(32 - 2 * bits, -1, -bits):
-        parts.append((sums >> shift & ((1 << bits) - 1)) - raised)
-    result: NDArray[np.float32] = np.concatenate(parts, axis=-1).astype(np.float32)
+    low = [(sums >> shift & ((1 << bits) - 1)) - raised for shift in range(32 - 2 * bits, -1, -bits)]
+    result: NDArray[np.float32] = np.concatenate([sums >> (32 - bits), *low], axis=-1).astype(np.float32)
     if average:
         result /= np.float32(fan_in)
     with np.errstate(over="ignore", under="ignore"):

@@ -281,12 +281,12 @@ def _struct_fields(decl: ast.FieldsDecl, fields: dict[str, t.Type]) -> tuple[tup
 
 def _field_lists(field: ast.FieldDecl, scope: Scope) -> tuple[int, ...]:
     """Return the numbers in a field's annotations ``@field_list(1, NAME)``. Raises CompileError."""
-    numbers: list[int] = []
-    for annotation in field.annotations:
-        if annotation.name == "field_list":
-            for part in annotation.body.split(","):
-                numbers.append(_list_number(part.strip(), annotation, scope))
-    return tuple(numbers)
+    return tuple(
+        _list_number(part.strip(), annotation, scope)
+        for annotation in field.annotations
+        if annotation.name == "field_list"
+        for part in annotation.body.split(",")
+    )
 
 
 def _match_kind(annotation: ast.SourceAnnotation, kinds: ir.Enum) -> str:

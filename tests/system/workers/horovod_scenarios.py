@@ -301,15 +301,16 @@ def horovod_gradients() -> Any:
 
 @in_world
 def horovod_join() -> Any:
-    sums = []
-    for step in range(2 + 2 * hvd.rank()):
-        sums.append(hvd.allreduce(torch.ones(3), name=f"step {step}", op=hvd.Sum).tolist())
+    sums = [
+        hvd.allreduce(torch.ones(3), name=f"step {step}", op=hvd.Sum).tolist()
+        for step in range(2 + 2 * hvd.rank())
+    ]
     error, averages = "", []
     if hvd.rank():
-        for way in (hvd.Compression.none, hvd.Compression.fp16):
-            averages.append(
-                hvd.allreduce(torch.ones(3), name=f"sum by {way.__name__}", compression=way).tolist()
-            )
+        averages = [
+            hvd.allreduce(torch.ones(3), name=f"sum by {way.__name__}", compression=way).tolist()
+            for way in (hvd.Compression.none, hvd.Compression.fp16)
+        ]
         try:
             hvd.allreduce(torch.ones(3), name="greatest", op=hvd.Max)
         except hvd.HorovodInternalError as raised:
