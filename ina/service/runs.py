@@ -89,22 +89,21 @@ class Runs:
             if hold.stage != "running" or hold.busy or number not in wanted:
                 continue  # the status of an unwanted run is read when it is stopped
             lives = self._executor.lives(number)
-            self.take_ends(number)
-            judging = any((number, name) in self._failed_s for name in hold.run.jobs)
-            if not lives and not judging and hold.over != {*hold.run.jobs}:
+            if not self.take_ends(number) and not lives and hold.over != {*hold.run.jobs}:
                 self._lose(number)
 
-    def take_ends(self, number: int, *, stopping: bool = False) -> None:
+    def take_ends(self, number: int, *, stopping: bool = False) -> bool:
         """Report to the core which jobs of a run have ended, and the progress of the run's other jobs.
 
         With `stopping`, the run is being stopped. Failures are then ignored, because the stop may cause them.
+        Return whether a failure is not reported yet, because its network and servers are checked first.
         """
         ledger = self._ledger
         hold = ledger.holds[number]
         status = self._executor.status(number)
         if status is None:
-            return
-        now_s = ledger.now_s
+            return False
+        now_s, judging = ledger.now_s, False
         events: list[Event] = []
         ended = set(hold.over)
         for name in hold.run.jobs:
@@ -114,6 +113,7 @@ class Runs:
                 events += self._progress(hold, name, status.done[name], status.iteration_s.get(name))
             failure = status.ends.get(name, status.failure or None)
             if failure is None:
+                self._failed_s.pop((number, name), None)  # of the run's processes before it was started again
                 continue
             if name not in ledger.core.jobs:  # it was cancelled, or the daemon died as it recorded the end
                 ended.add(name)
@@ -131,6 +131,7 @@ class Runs:
             elif (event := self._failed(number, name, failure, status.lost)) is not None:
                 events.append(event)
             else:
+                judging = True
                 continue
             ended.add(name)
         ledger.record(events)
@@ -138,6 +139,7 @@ class Runs:
             ledger.set(number, over=frozenset(ended))
             ledger.keep(number)
             self._switches.check_soon()
+        return judging
 
     def _failed(self, number: int, name: str, failure: str, lost: Mapping[str, str]) -> Event | None:
         """Return the event that reports a job's failure; None: its network and servers are checked first.
