@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -160,7 +161,7 @@ def _serve_machine(settings: FallbackOptions) -> None:
     from hostlib.io.interfaces import known_as
     from ina.fallback.service import check_secret, serving, wait_until_ended
     from ina.launch.machine_hosts import identified, reached_at
-    from ina.switches.cluster_fabric import swept
+    from ina.switches.cluster_fabric import sweep
 
     secret = os.environ.get("INA_TOKEN", "")
     check_secret(secret)
@@ -173,11 +174,9 @@ def _serve_machine(settings: FallbackOptions) -> None:
     )
     address = (reached_at(topology, name), server.serves_fallback_at)
     more = ("--capacity", str(settings.capacity), "--remind", str(settings.remind))
-    with (
-        serving(topology, name, address, secret, lanes=settings.lanes, options=more) as served,
-        swept(topology),
-    ):
+    with serving(topology, name, address, secret, lanes=settings.lanes, options=more) as served:
         process, service, stopped = served
+        threading.Thread(target=sweep, args=(topology, stopped), name="sweep", daemon=True).start()
         print(json.dumps({"ready": {"serves": service.address, "machine": name}}), flush=True)
         if why := wait_until_ended(process, stopped):
             raise Failure(why)
