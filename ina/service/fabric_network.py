@@ -288,7 +288,7 @@ class FabricNetwork:
     ) -> tuple[ReconcileReport, Links]:
         """Restart ended processes, renew jobs' leases, and move jobs to the slots of `admissions`.
 
-        Processes and leases are checked in every call. The state of links is unknown.
+        See `Network.compare`. Processes and leases are checked in every call. The state of links is unknown.
         """
         fabric = self._fabric
         if why := self._beyond_repair():

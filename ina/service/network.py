@@ -9,7 +9,7 @@ import contextlib
 import logging
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import MappingProxyType
@@ -19,17 +19,17 @@ from controller import Fleet, ReconcileReport, SwitchSession
 from controller.core import Place
 from controller.errors import ControllerError, NoSuchJob, OtherOwner, SwitchError, switch_in_errors
 from controller.p4runtime_shim.ports import SwitchReport, SwitchWatch
-from controller.switches.layout import Deployment, TreeAdmission, deployment_of, members_by_switch
+from controller.switches.layout import TreeAdmission, members_by_switch
 from controller.switches.leases import Owner
 from controller.switches.model import Admission, Registration, SwitchInfo
 from controller.switches.reconcile import per_switch, reconcile
 from controller.switches.target import Revision, TableEntry
-from controller.vocabulary import Job, Region, Topology
+from controller.vocabulary import Region, Topology
 from ina.faults import fault_point
 from ina.service.records import SubmittedJob, Wiring
 from ina.service.steps import ON_NO_SWITCH, HeldRun
 from ina.service.views import AuditView, DifferenceView
-from ina.switches.admission import shared_window
+from ina.switches.admission import deployment
 
 if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
@@ -40,42 +40,6 @@ CHECK_S = 2.0
 """Interval, in s, at which switches are checked."""
 _AT_ONCE = 8  # number of switches that are marked as owned at once
 _log = logging.getLogger(__name__)
-
-
-def deployment(
-    cluster: Topology,
-    job: Job,
-    place: Place,
-    udp_ports: Sequence[int],
-    window: int,
-    preempt: bool,
-    up: Topology | None = None,
-) -> Deployment:
-    """Return the deployment of a placed job, for `controller.Fleet.admit`.
-
-    Args:
-        cluster: Switches, servers and links.
-        job: The job.
-        place: The job's servers, tree and slots.
-        udp_ports: The job's UDP port on each of its servers.
-        window: The job's window in packets (`ina.switches.admission.shared_window`).
-        preempt: Whether the job's packets evict packets of lower priority from slots.
-        up: The part of the cluster that works; None: all of it.
-
-    Raises BadSpec if the root of the job's tree does not aggregate, or if the path from the root to the job's
-    fallback server leads through another switch of the tree.
-    """
-    assert place.tree is not None
-    placed = replace(job, servers=place.servers, fallback=place.fallback, tree=place.tree, mode="shared")
-    found = deployment_of(
-        cluster,
-        placed,
-        place.tree,
-        regions={name: place.regions.get(name, Region(0, 0)) for name in place.tree.switches},
-        udp_ports=udp_ports,
-        up=up,
-    )
-    return replace(found, window=window, preempt=preempt)
 
 
 Links = Mapping[tuple[str, str], str]
@@ -255,10 +219,15 @@ class ClusterNetwork:
         if place.tree is None:
             return without_switch(wiring.whole, place)
         self._follow(wiring)
-        window = shared_window(job, len(set(place.servers)), self.offers, self._queue_packets)
-        preempt = job.preempt and not self.offers.salted  # programs with salted packets have no preemption
-        ports = hold.udp_ports[job.name]
-        desired = deployment(wiring.whole, job, place, ports, window, preempt, wiring.up)
+        desired = deployment(
+            wiring.whole,
+            replace(job, servers=place.servers, fallback=place.fallback, tree=place.tree),
+            {name: place.regions.get(name, Region(0, 0)) for name in place.tree.switches},
+            self.offers,
+            self._queue_packets,
+            udp_ports=hold.udp_ports[job.name],
+            up=wiring.up,
+        )
         registered = Registration(
             "ina controller",
             name=job.name,
