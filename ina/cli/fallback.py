@@ -159,7 +159,7 @@ def _serve_machine(settings: FallbackOptions) -> None:
     # Imported here: these imports take half of the start, and a server for one switch needs none of them.
     from controller.vocabulary import read_topology
     from hostlib.io.interfaces import known_as
-    from ina.fallback.service import check_secret, serving, wait_until_ended
+    from ina.fallback.service import check_secret, serving
     from ina.launch.machine_hosts import identified, reached_at
     from ina.switches.cluster_fabric import sweep
 
@@ -178,5 +178,6 @@ def _serve_machine(settings: FallbackOptions) -> None:
         process, service, stopped = served
         threading.Thread(target=sweep, args=(topology, stopped), name="sweep", daemon=True).start()
         print(json.dumps({"ready": {"serves": service.address, "machine": name}}), flush=True)
-        if why := wait_until_ended(process, stopped):
-            raise Failure(why)
+        while not stopped.wait(0.1):
+            if why := process.check():  # restarts the process while restarts are left
+                raise Failure(why)
