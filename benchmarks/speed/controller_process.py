@@ -27,7 +27,7 @@ from ina.service.api import Address, speaking
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.ledger import Ledger
-from ina.service.network import Network
+from ina.service.network import ClusterNetwork
 from ina.service.policies import Policies
 from ina.service.store import Store
 from ina.service.threads import Threads
@@ -101,7 +101,7 @@ async def _serve(order: Order) -> None:
     with ExitStack() as stack:
         store = stack.enter_context(Store(Path(order.state)))
         at = {name: stack.enter_context(connect(address)) for name, address in order.addresses.items()}
-        network = Network(lambda name, _: at[name], bundle("shared", LANES))
+        network = ClusterNetwork(lambda name, _: at[name], bundle("shared", LANES))
         rows = list(store.events())
         policies = Policies("fifo", AllocationSettings(memory="deadline-lazy", period_s=60.0))
         daemon = Daemon(

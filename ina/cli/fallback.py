@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -158,9 +159,9 @@ def _serve_machine(settings: FallbackOptions) -> None:
     # Imported here: these imports take half of the start, and a server for one switch needs none of them.
     from controller.vocabulary import read_topology
     from hostlib.io.interfaces import known_as
-    from ina.fallback.service import check_secret, serving, wait_until_ended
+    from ina.fallback.service import check_secret, serving
     from ina.launch.machine_hosts import identified, reached_at
-    from ina.switches.cluster_fabric import swept
+    from ina.switches.cluster_fabric import sweep
 
     secret = os.environ.get("INA_TOKEN", "")
     check_secret(secret)
@@ -173,11 +174,10 @@ def _serve_machine(settings: FallbackOptions) -> None:
     )
     address = (reached_at(topology, name), server.serves_fallback_at)
     more = ("--capacity", str(settings.capacity), "--remind", str(settings.remind))
-    with (
-        serving(topology, name, address, secret, lanes=settings.lanes, options=more) as served,
-        swept(topology),
-    ):
+    with serving(topology, name, address, secret, lanes=settings.lanes, options=more) as served:
         process, service, stopped = served
+        threading.Thread(target=sweep, args=(topology, stopped), name="sweep", daemon=True).start()
         print(json.dumps({"ready": {"serves": service.address, "machine": name}}), flush=True)
-        if why := wait_until_ended(process, stopped):
-            raise Failure(why)
+        while not stopped.wait(0.1):
+            if why := process.check():  # restarts the process while restarts are left
+                raise Failure(why)

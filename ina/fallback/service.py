@@ -38,7 +38,7 @@ from hostlib.meet import Lines, MessageError, encode
 from hostlib.meet.connections import Door
 from hostlib.version import version
 from ina.errors import BadRun
-from ina.fallback.process import Fallback, FallbackProcess
+from ina.fallback.process import FallbackProcess
 from ina.launch.machine_hosts import switch_address
 
 ASK_S: Final = 0.5
@@ -219,14 +219,3 @@ def serving(
             yield process, service, stopped
     finally:
         process.stop()
-
-
-def wait_until_ended(fallback: Fallback, stopped: threading.Event) -> str | None:
-    """Restart the server's process when it dies, until `stopped` is set or no restart is left.
-
-    Returns why the server has ended; None if `stopped` was set.
-    """
-    while not stopped.wait(0.1):
-        if why := fallback.check():
-            return why
-    return None

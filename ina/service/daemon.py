@@ -33,6 +33,7 @@ from ina.service import views
 from ina.service.external import ExternalRuns, Holders, is_external
 from ina.service.ledger import Ledger
 from ina.service.loop import ServiceLoop
+from ina.service.network import ClusterNetwork
 from ina.service.quotas import Quota, Rates
 from ina.service.records import JobRecord, SubmittedJob, id_of
 from ina.service.reports import Reports
@@ -63,22 +64,26 @@ class Daemon(ServiceLoop):
         ledger: Ledger,
         *,
         testbed: str,
+        switches: ClusterNetwork,
         executor: Executor,
         **others: Any,
     ) -> None:
         """Make the daemon that continues the state of `ledger`; see `ServiceLoop` for all arguments."""
         self._external = ExternalRuns(executor, ledger.store.folder / "external", lambda: ledger.now_s)
-        super().__init__(ledger, testbed=testbed, executor=self._external, **others)
+        super().__init__(ledger, testbed=testbed, switches=switches, executor=self._external, **others)
+        self._cluster_network = switches
         self._hosts_are_here = testbed != ""
         self._rates = Rates()
         self._holders = Holders(ledger, self._external)
-        self.reports = Reports(ledger, self._effects, self._network, self._measures, self._external)
+        self.reports = Reports(ledger, self._effects, switches, self._measures, self._external)
         self._forget_s = 0.0
         self._sync: asyncio.Task[None] | None = None
         self._syncing = asyncio.Lock()
 
-    def _look(self) -> None:
+    def _round(self) -> None:
         self._holders.look()
+        super()._round()
+        self._archive()
 
     def _recover(self) -> None:
         super()._recover()
@@ -89,7 +94,7 @@ class Daemon(ServiceLoop):
         """Time, in s on the service's clock, until which the loop may wait for an event."""
         return min(super().next_s, self._holders.next_s)
 
-    def _forget(self) -> None:
+    def _archive(self) -> None:
         """Archive the records of ended jobs as `Retention` requires, and remove the jobs' output."""
         ledger = self.ledger
         if ledger.now_s < self._forget_s:
@@ -134,7 +139,7 @@ class Daemon(ServiceLoop):
 
     async def audit(self) -> views.AuditView:
         """Compare the desired with the actual state of switches and servers; return the differences."""
-        found = await self._switches.audit()
+        found = await self._blocking.switches(self._audit)
         lost: list[views.DifferenceView] = [
             {
                 "where": ", ".join(hosts(place.servers)),
@@ -154,6 +159,14 @@ class Daemon(ServiceLoop):
         ]
         clean = found["clean"] and not lost and not stray
         return {**found, "clean": clean, "found": [*found["found"], *lost, *stray]}
+
+    def _audit(self) -> views.AuditView:
+        """Compare the desired with the actual state of the switches; run this in their thread."""
+        holds = list(self.ledger.holds.values())  # the loop may change it
+        wanted = {name: each for hold in holds for name, each in hold.of_switches().items()}
+        known = {each.job for hold in holds for each in hold.admissions.values()}
+        leaving = known - {each.job for each in wanted.values()}
+        return self._cluster_network.audit(wanted, leaving, self.ledger.now_s)
 
     # ------------------------------------------------------------------ users' requests
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import pwd
-import shlex
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +18,7 @@ from controller.core import Ended, Place
 from controller.errors import BadSpec, ControllerError, OutOfMemory, OutOfRows
 from controller.policies.memory.regions import SlotStatus
 from controller.switches.layout import TreeAdmission
-from controller.switches.model import INA_UDP_PORT, Registration
+from controller.switches.model import INA_UDP_PORT
 from controller.vocabulary import Job
 from hostlib.launch.launcher import account
 from ina.errors import EngineError, RunError, RunnerGone, StoreError
@@ -220,7 +219,7 @@ class Effects:
                 hold = ledger.holds[number]
                 ledger.set(number, places={**hold.places, job: place})
                 if job in hold.admissions:
-                    hold.admissions[job] = self._network.resized(job, hold.admissions[job], place)
+                    hold.admissions[job] = self._network.resized(hold.admissions[job], place)
 
     def _udp_ports(self, step: Start) -> dict[str, tuple[int, ...]]:
         """Choose a UDP port for each server of each job of a run; return each job's ports by the job's id.
@@ -288,17 +287,8 @@ class Effects:
             ledger.keep(number)
 
     def _admit(self, hold: HeldRun, wiring: Wiring) -> None:
-        for name, place in hold.places.items():
-            submission = self._ledger.submitted[name]
-            job = submission.job
-            registered = Registration(
-                "ina controller",
-                name=name,
-                user=submission.tenant,
-                command=shlex.join(job.command or ()),
-                priority=job.priority,
-            )
-            hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], registered, wiring)
+        for name in hold.places:
+            hold.admissions[name] = self._network.admit(self._ledger.submitted[name], hold, wiring)
             fault_point("one admitted")
 
     async def _stop(self, number: int, why: str) -> None:

@@ -18,21 +18,20 @@ import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import NoReturn
 
 from controller import ControllerError, NoSuchJob, ReconcileReport, Registration, TreeAdmission
 from controller.core import Place
 from controller.errors import BadSpec, OutOfMemory, OutOfRows, SwitchRestarted
-from controller.p4runtime_shim.ports import SwitchReport
 from controller.switches.leases import RENEWALS_PER_LEASE, this_process
 from controller.switches.model import SwitchInfo
-from controller.vocabulary import Job, Region
+from controller.vocabulary import Region
 from hostlib.launch.launcher import JobLog, WorkerExit
 from ina.launch.job_run import JobEnd, JobRun
 from ina.launch.spec import JobResult, LaunchSpec, goodput_bps, metrics
-from ina.service.network import Key, Network
-from ina.service.records import Wiring
+from ina.service.network import Key, Links, counted
+from ina.service.records import SubmittedJob, Wiring
+from ina.service.steps import HeldRun
 from ina.switches.admission import admitted
 from ina.switches.fabric import SwitchFabric
 from ina.switches.programs import bundle
@@ -154,14 +153,15 @@ class FabricJob(JobRun):
         return f"job {job} is gone: its lease of {lease_s:g} s expired, and other jobs took its slots"
 
 
-class FabricNetwork(Network):
-    """Admits jobs to the switches of a fabric. A job has the same region of slots on all of its switches.
+class FabricNetwork:
+    """The switches of a fabric, as a `Network`. A job has the same region of slots on all of its switches.
 
     Attributes:
         held: The admitted jobs, and the admitted groups of their ranks, by name.
         ends: By name of each job, how its latest run ended, or why the job could not be admitted.
         ended: Why a process of the fabric has ended and cannot be restarted; None: none has.
-        check_s: Interval, in s, at which processes are checked, and jobs move to other slots.
+        check_s: Interval, in s, at which the processes of switches and of the fallback server are checked.
+        paced: Whether workers' time-outs must follow the pace of results.
     """
 
     def __init__(self, fabric: SwitchFabric, specs: Mapping[str, LaunchSpec], *, scheduled: bool) -> None:
@@ -173,12 +173,7 @@ class FabricNetwork(Network):
             scheduled: Whether a policy decides when jobs run. If so, jobs wait for slots, and the policy gets
                 their numbers of packets.
         """
-        super().__init__(
-            lambda name, address: fabric.fleet.controllers[name],
-            None,
-            fabric.queue_packets,
-            watch=lambda address: None,
-        )
+        self.check_s, self.paced = CHECK_S, fabric.paced
         self._fleet = fabric.fleet
         self._fabric, self._specs, self._scheduled = fabric, specs, scheduled
         self._waiting = False
@@ -197,28 +192,18 @@ class FabricNetwork(Network):
         """Features and sizes that the switch program offers to jobs. Raises ControllerError."""
         return self._fabric.offers
 
-    @property
-    def check_s(self) -> float:
-        """Interval, in s, at which the processes of switches and of the fallback server are checked."""
-        return CHECK_S
-
-    def admit(
-        self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, wiring: Wiring
-    ) -> TreeAdmission:
+    def admit(self, submission: SubmittedJob, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
         """Admit a job to the switches and, if the job shares slots, to the fallback server.
 
-        Args:
-            job: The job.
-            place: The job's place, of which only the slots are used.
-            udp_ports: Ignored: each rank has its own switch port or address.
-            registration: Ignored: jobs are registered with the ID of this process.
-            wiring: Ignored: the fabric has its own topology.
+        The core has chosen only the job's slots: the fabric has a topology of its own, in which it chooses
+        hosts and ports.
 
         Raises OutOfMemory or OutOfRows if the job must wait for free slots or table rows. For any other
         error, raises BadSpec, and stores the error in `ends`.
         """
+        job = submission.job
         try:
-            return self.enter(self._specs[job.name], region=_at_root(place)).tree
+            return self.enter(self._specs[job.name], region=_at_root(hold.places[job.name])).tree
         except (OutOfMemory, OutOfRows) as error:
             with self._fabric.lock:
                 waits = bool(self._fleet.read()) if self._scheduled else self._may_find_room(error)
@@ -288,24 +273,23 @@ class FabricNetwork(Network):
         for held in [each for each in list(self.held.values()) if each.tree.job == admission.job]:
             self.leave(held)
 
-    def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
-        """Return `admission` with the slots of `place`. A later `reconcile` moves the job to these slots."""
+    def resized(self, admission: TreeAdmission, place: Place) -> TreeAdmission:
+        """Return `admission` with the slots of `place`. A later `compare` moves the job to these slots."""
         region = _at_root(place)
         return admission if region is None else admission.at(dict.fromkeys(admission.switches, region))
 
-    def at_rest(
-        self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
-    ) -> bool:
-        """Return False, so that the caller always calls `reconcile`, which checks processes and leases."""
-        return False
-
-    def reconcile(
+    def compare(
         self,
         admissions: Collection[TreeAdmission],
         wiring: Wiring,
-        told: Mapping[str, SwitchReport] = MappingProxyType({}),
-    ) -> ReconcileReport:
-        """Restart ended processes, renew jobs' leases, and move jobs to the slots of `admissions`."""
+        *,
+        whole: bool,
+        silent: Collection[str],
+    ) -> tuple[ReconcileReport, Links]:
+        """Restart ended processes, renew jobs' leases, and move jobs to the slots of `admissions`.
+
+        See `Network.compare`. Processes and leases are checked in every call. The state of links is unknown.
+        """
         fabric = self._fabric
         if why := self._beyond_repair():
             self.ended = why
@@ -313,18 +297,18 @@ class FabricNetwork(Network):
                 held.fault(why)
         if fabric.asked_by_others and time.monotonic() - self._kept_s >= min(KEEP_S, _interval_s(fabric)):
             self._kept_s = time.monotonic()
-            for held in list(self.held.values()):
-                self._keep(held)
-            self._look_for_room()
+            renewed = [self._keep(held) for held in list(self.held.values())]
+            if any(renewed) or self._waiting:
+                self._sweep()
         moved = self._moved(admissions)
         if not moved and not self._fleet.moving:
-            return ReconcileReport(())
+            return ReconcileReport(()), {}
         with fabric.lock:
             report = self._fleet.reconcile(admissions, may_remove=lambda job: False)
             if report.done:
                 for held in moved:
                     held.tree = next(each for each in admissions if each.job == held.tree.job)
-        return report
+        return report, {}
 
     def _beyond_repair(self) -> str | None:
         """Restart the switch processes that have ended.
@@ -349,12 +333,12 @@ class FabricNetwork(Network):
                 return f"{how}, and its jobs cannot continue: {reason}"
         return fabric.fallback.check() if fabric.fallback else None
 
-    def _keep(self, held: FabricJob) -> None:
+    def _keep(self, held: FabricJob) -> bool:
         """Check that the switches still have a job; renew the job's registration and lease if this is due.
 
-        If the switches have lost the job, tell the job's ranks. After a renewal, also remove all jobs with
-        expired leases from the switches. If a renewal fails, the next call retries it. A job whose lease has
-        expired stays on the switches until a process removes the job.
+        If the switches have lost the job, tell the job's ranks. If a renewal fails, the next call retries it.
+        A job whose lease has expired stays on the switches until a process removes the job. Return whether
+        the lease was renewed.
         """
         fabric, due = self._fabric, time.monotonic() >= held.due_s
         try:
@@ -363,9 +347,7 @@ class FabricNetwork(Network):
                 if due:
                     held.renew()
             fabric.silent = None
-            if due:
-                with fabric.lock:
-                    self._fleet.sweep()
+            return due
         except NoSuchJob as error:
             fabric.silent = None
             if held.lost is None:
@@ -373,7 +355,8 @@ class FabricNetwork(Network):
             if held.lost is not None:
                 held.fault(held.lost)
         except ControllerError:
-            return
+            pass
+        return False
 
     def _lost(self, held: FabricJob, error: NoSuchJob) -> str | None:
         """Admit a job again that a restarted switch has lost; return None if that succeeds.
@@ -420,15 +403,15 @@ class FabricNetwork(Network):
             held for held in list(self.held.values()) if held.tree != wanted.get(held.tree.job, held.tree)
         ]
 
-    def _look_for_room(self) -> None:
-        """If a job waits for slots, remove the jobs whose processes have died.
+    def _sweep(self) -> None:
+        """Remove the jobs from the switches whose processes have died, because their leases have expired.
 
-        Call `on_room` when a removal has freed slots, or when no lease is left whose expiry could free slots.
+        If a job waits for slots, call `on_room` when a removal has freed slots, or when no lease is left
+        whose expiry could free slots.
         """
-        if not self._waiting:
-            return
         with self._fabric.lock, contextlib.suppress(ControllerError):
-            if any(self._fleet.sweep().values()) or self._fleet.lease_wait_s() is None:
+            swept = self._fleet.sweep()
+            if self._waiting and (any(swept.values()) or self._fleet.lease_wait_s() is None):
                 self._waiting = False
                 self.on_room()
 
@@ -439,7 +422,7 @@ class FabricNetwork(Network):
         if not self._scheduled:
             return {}
         with self._fabric.lock:
-            return super().counters(jobs, outcomes)
+            return counted(self._fleet, jobs, outcomes)
 
 
 def _interval_s(fabric: SwitchFabric) -> float:

@@ -124,20 +124,12 @@ class ServiceLoop:
         if self.ledger.due_s <= self.ledger.now_s:  # a job that has ended in time has not missed it
             self._runs.look_soon()
         self._runs.look()
-        self._look()
         self.ledger.decide()
-        self._forget()
         self.ledger.freeze()
         self._effects.carry_out()
         for part in (self._switches, self._fallback_jobs, self._measures):
             if self.ledger.now_s >= part.next_s:
                 self._effects.spawn(part.check())
-
-    def _look(self) -> None:
-        """Check for events from other sources. Subclasses override this method; here it does nothing."""
-
-    def _forget(self) -> None:
-        """Archive ended jobs. Subclasses override this method; here it does nothing."""
 
     @property
     def next_s(self) -> float:

@@ -1,4 +1,4 @@
-"""Access to the cluster's switches: admits, moves and removes jobs, and keeps switches in the desired state.
+"""Access to switches: admits, moves and removes jobs, and keeps switches in the desired state.
 
 All calls block, and only one thread at a time may make them.
 """
@@ -7,28 +7,29 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from controller import Fleet, ReconcileReport, SwitchSession
 from controller.core import Place
 from controller.errors import ControllerError, NoSuchJob, OtherOwner, SwitchError, switch_in_errors
 from controller.p4runtime_shim.ports import SwitchReport, SwitchWatch
-from controller.switches.layout import Deployment, TreeAdmission, deployment_of, members_by_switch
+from controller.switches.layout import TreeAdmission, members_by_switch
 from controller.switches.leases import Owner
 from controller.switches.model import Admission, Registration, SwitchInfo
 from controller.switches.reconcile import per_switch, reconcile
 from controller.switches.target import Revision, TableEntry
-from controller.vocabulary import Job, Region, Topology
+from controller.vocabulary import Region, Topology
 from ina.faults import fault_point
-from ina.service.records import Wiring
-from ina.service.steps import ON_NO_SWITCH
+from ina.service.records import SubmittedJob, Wiring
+from ina.service.steps import ON_NO_SWITCH, HeldRun
 from ina.service.views import AuditView, DifferenceView
-from ina.switches.admission import shared_window
+from ina.switches.admission import deployment
 
 if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
@@ -41,44 +42,83 @@ _AT_ONCE = 8  # number of switches that are marked as owned at once
 _log = logging.getLogger(__name__)
 
 
-def deployment(
-    cluster: Topology,
-    job: Job,
-    place: Place,
-    udp_ports: Sequence[int],
-    window: int,
-    preempt: bool,
-    up: Topology | None = None,
-) -> Deployment:
-    """Return the deployment of a placed job, for `controller.Fleet.admit`.
+Links = Mapping[tuple[str, str], str]
+"""Why each link is down ("": it is up), by the names of the link's ends. Unknown links are missing."""
 
-    Args:
-        cluster: Switches, servers and links.
-        job: The job.
-        place: The job's servers, tree and slots.
-        udp_ports: The job's UDP port on each of its servers.
-        window: The job's window in packets (`ina.switches.admission.shared_window`).
-        preempt: Whether the job's packets evict packets of lower priority from slots.
-        up: The part of the cluster that works; None: all of it.
 
-    Raises BadSpec if the root of the job's tree does not aggregate, or if the path from the root to the job's
-    fallback server leads through another switch of the tree.
+class Network(Protocol):
+    """The switches on which a service runs jobs.
+
+    An interface, because two kinds of services decide differently what belongs on their switches. A
+    controller owns a cluster's switches, and admits jobs to the places that its core has chosen
+    (`ClusterNetwork`). A service inside one command shares its switches with other processes: it chooses free
+    hosts and ports, renews leases, and may have to restart switches (`fabric_network.FabricNetwork`).
     """
-    assert place.tree is not None
-    placed = replace(job, servers=place.servers, fallback=place.fallback, tree=place.tree, mode="shared")
-    found = deployment_of(
-        cluster,
-        placed,
-        place.tree,
-        regions={name: place.regions.get(name, Region(0, 0)) for name in place.tree.switches},
-        udp_ports=udp_ports,
-        up=up,
-    )
-    return replace(found, window=window, preempt=preempt)
+
+    @property
+    def offers(self) -> SwitchInfo:
+        """Features and sizes that the switch program offers to jobs."""
+
+    @property
+    def check_s(self) -> float:
+        """Interval, in s, at which to check whether switches answer and have the desired state."""
+
+    @property
+    def paced(self) -> bool:
+        """Whether workers' time-outs must follow the pace of results, because the switches are slow."""
+
+    def admit(self, submission: SubmittedJob, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
+        """Admit a job of a held run to switches.
+
+        Args:
+            submission: The job.
+            hold: The run, with the job's place and UDP ports.
+            wiring: The cluster in which the core has chosen the place.
+
+        Raises ControllerError; the job then has no entries on any switch.
+        """
+
+    def resized(self, admission: TreeAdmission, place: Place) -> TreeAdmission:
+        """Return `admission` with the slots of `place`. A later `compare` moves the job to these slots."""
+
+    def remove(self, admission: TreeAdmission) -> None:
+        """Remove a job from its switches. Raises ControllerError; `compare` then removes the job later."""
+
+    def compare(
+        self,
+        admissions: Collection[TreeAdmission],
+        wiring: Wiring,
+        *,
+        whole: bool,
+        silent: Collection[str],
+    ) -> tuple[ReconcileReport, Links]:
+        """Change the switches to their desired state; return the changes, and the state of links.
+
+        Args:
+            admissions: The jobs that the switches should have.
+            wiring: The cluster.
+            whole: Whether to compare all table entries even if no switch reports a change.
+            silent: The switches that did not answer at the last comparison.
+
+        Switches that do not answer are left out. Raises ControllerError.
+        """
+
+    def counters(
+        self, jobs: Mapping[Key, TreeAdmission], outcomes: Collection[str]
+    ) -> dict[Key, dict[str, int]]:
+        """Return the number of each job's packets by outcome, summed over the job's switches.
+
+        All calls must have the same `outcomes`. A job is missing if one of its switches cannot be read.
+        """
 
 
-class Network:
+class ClusterNetwork:
     """The switches of a cluster, with a session for each. Sessions open and close as the cluster changes.
+
+    Attributes:
+        check_s: Interval, in s, at which to check whether switches answer and have the desired state.
+        paced: Whether workers' time-outs must follow the pace of results. Only slow switches, such as BMv2,
+            have a known `queue_packets`.
 
     Args:
         connect: Returns a session with a switch, given the switch's name and address. The switch need not
@@ -105,6 +145,8 @@ class Network:
         self._received: dict[str, tuple[int, int]] = {}
         """By switch, from the switch's last report: the time of the switch's start, in ns, and the number of
         packets that the switch has received since its start."""
+        self.check_s = CHECK_S
+        self.paced = queue_packets is not None
         self._queue_packets = queue_packets
         self._fleet = Fleet({})
         self._at: dict[str, str] = {}
@@ -167,47 +209,40 @@ class Network:
         assert self._offers is not None
         return self._offers
 
-    @property
-    def check_s(self) -> float:
-        """Interval, in s, at which to check whether switches answer and have the desired state."""
-        return CHECK_S
-
-    @property
-    def paced(self) -> bool:
-        """Whether workers' time-outs must follow the pace of results, because the switches are slow.
-
-        Only slow switches, such as BMv2, have a known `queue_packets`.
-        """
-        return self._queue_packets is not None
-
-    def admit(
-        self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, wiring: Wiring
-    ) -> TreeAdmission:
+    def admit(self, submission: SubmittedJob, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
         """Admit a job to the switches of its tree, if it has one: a job on one server needs no switch.
 
-        Args:
-            job: The job.
-            place: The job's servers, tree and slots.
-            udp_ports: The job's UDP port on each server.
-            registration: The job's registration at the switches, which users can read.
-            wiring: The cluster.
-
-        Raises ControllerError; the job then has no entries on any switch.
+        See `Network.admit`. Users can read the job's registration at the switches.
         """
+        job = submission.job
+        place = hold.places[job.name]
         if place.tree is None:
             return without_switch(wiring.whole, place)
         self._follow(wiring)
-        window = shared_window(job, len(set(place.servers)), self.offers, self._queue_packets)
-        preempt = job.preempt and not self.offers.salted  # programs with salted packets have no preemption
-        desired = deployment(wiring.whole, job, place, udp_ports, window, preempt, wiring.up)
-        return self._fleet.admit(desired, registration=registration)
+        desired = deployment(
+            wiring.whole,
+            replace(job, servers=place.servers, fallback=place.fallback, tree=place.tree),
+            {name: place.regions.get(name, Region(0, 0)) for name in place.tree.switches},
+            self.offers,
+            self._queue_packets,
+            udp_ports=hold.udp_ports[job.name],
+            up=wiring.up,
+        )
+        registered = Registration(
+            "ina controller",
+            name=job.name,
+            user=submission.tenant,
+            command=shlex.join(job.command or ()),
+            priority=job.priority,
+        )
+        return self._fleet.admit(desired, registration=registered)
 
-    def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
-        """Return `admission` with the slots of `place`. A later `reconcile` moves the job to these slots."""
+    def resized(self, admission: TreeAdmission, place: Place) -> TreeAdmission:
+        """Return `admission` with the slots of `place`. A later `compare` moves the job to these slots."""
         return admission.at({name: place.regions.get(name, Region(0, 0)) for name in admission.switches})
 
     def remove(self, admission: TreeAdmission) -> None:
-        """Remove a job from its switches. Raises ControllerError; `reconcile` then removes the job later."""
+        """Remove a job from its switches. Raises ControllerError; `compare` then removes the job later."""
         if admission.job == ON_NO_SWITCH:
             return
         known = self._fleet.controllers
@@ -216,7 +251,26 @@ class Network:
             with contextlib.suppress(NoSuchJob):
                 self._fleet.remove(TreeAdmission(here))
 
-    def look(self, silent: Collection[str]) -> Mapping[str, SwitchReport]:
+    def compare(
+        self,
+        admissions: Collection[TreeAdmission],
+        wiring: Wiring,
+        *,
+        whole: bool,
+        silent: Collection[str],
+    ) -> tuple[ReconcileReport, Links]:
+        """Change the switches to their desired state (`reconcile`); see `Network.compare`.
+
+        No report is requested from the switches in `silent`.
+        """
+        reports = self._look(silent)  # before any comparison, so later changes are seen next time
+        if not whole and self._at_rest(admissions, wiring, reports):
+            return ReconcileReport(()), _links(wiring, reports)
+        report = self.reconcile(admissions, wiring, reports)
+        reports = {name: each for name, each in reports.items() if name not in report.left_out}
+        return report, _links(wiring, reports)
+
+    def _look(self, silent: Collection[str]) -> Mapping[str, SwitchReport]:
         """Request a report from each switch that is not in `silent`; return the reports by switch.
 
         Switches that make no reports, such as BMv2, and switches that do not answer are missing.
@@ -233,7 +287,7 @@ class Network:
         }
         return reports
 
-    def at_rest(
+    def _at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
         """Return True if, according to the reports in `told`, `reconcile` would probably change nothing.
@@ -258,7 +312,7 @@ class Network:
         have left the cluster lose their jobs, and are ignored from then on. Switches that do not answer are
         left out.
 
-        `told` is the last result of `look`. A switch is not read if it reports no change since it was last
+        `told` is the last result of `_look`. A switch is not read if it reports no change since it was last
         found in the desired state. A switch whose reports have stopped must answer within a second. Raises
         ControllerError.
         """
@@ -322,19 +376,6 @@ class Network:
             known = self._forwards[switch] = wiring, rows
         return known[1]
 
-    def links(self, wiring: Wiring, told: Mapping[str, SwitchReport]) -> dict[tuple[str, str], str]:
-        """Return why each link is down ("": it is up), by the names of the link's ends.
-
-        `told` has the switches' reports. A link that no report mentions is missing from the result.
-        """
-        found: dict[tuple[str, str], str] = {}
-        for name, each in told.items():
-            for port, link in wiring.whole.ports.get(name, {}).items():
-                if port in each.ports:
-                    why = "" if each.ports[port].up else f"port {port} of {name} is down"
-                    found[link.a, link.b] = found.get((link.a, link.b)) or why
-        return found
-
     def audit(
         self, admissions: Mapping[str, TreeAdmission], leaving: Collection[int], now_s: float
     ) -> AuditView:
@@ -365,19 +406,43 @@ class Network:
     def counters(
         self, jobs: Mapping[Key, TreeAdmission], outcomes: Collection[str]
     ) -> dict[Key, dict[str, int]]:
-        """Return the number of each job's packets by outcome, summed over the job's switches.
+        """Return the number of each job's packets by outcome; see `Network.counters`.
 
-        All calls must have the same `outcomes`. A switch that has reported no new packets since it was last
-        read is not read again. A job is missing if one of its switches cannot be read.
+        A switch that has reported no new packets since it was last read is not read again.
         """
-        found = {}
-        for key, at in self._fleet.counters_of(jobs, outcomes, self._received).items():
-            if at.keys() == jobs[key].switches.keys():
-                total: Counter[str] = Counter()
-                for counted in at.values():
-                    total.update(counted)
-                found[key] = dict(total)
-        return found
+        return counted(self._fleet, jobs, outcomes, self._received)
+
+
+def counted(
+    fleet: Fleet,
+    jobs: Mapping[Key, TreeAdmission],
+    outcomes: Collection[str],
+    received: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+) -> dict[Key, dict[str, int]]:
+    """Return the number of each job's packets by outcome; see `Network.counters`.
+
+    `received` has, by switch, the times and numbers of packets of the switch's last report; see
+    `Fleet.counters_of`.
+    """
+    found = {}
+    for key, at in fleet.counters_of(jobs, outcomes, received).items():
+        if at.keys() == jobs[key].switches.keys():
+            total: Counter[str] = Counter()
+            for counters in at.values():
+                total.update(counters)
+            found[key] = dict(total)
+    return found
+
+
+def _links(wiring: Wiring, told: Mapping[str, SwitchReport]) -> Links:
+    """Return the state of the links that the switches' reports in `told` mention."""
+    found: dict[tuple[str, str], str] = {}
+    for name, each in told.items():
+        for port, link in wiring.whole.ports.get(name, {}).items():
+            if port in each.ports:
+                why = "" if each.ports[port].up else f"port {port} of {name} is down"
+                found[link.a, link.b] = found.get((link.a, link.b)) or why
+    return found
 
 
 def _revisions(reports: Mapping[str, SwitchReport]) -> dict[str, Revision]:

@@ -12,7 +12,7 @@ from ina.launch.executor import Executor
 from ina.service.effects import Effects
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures, holders, percent
-from ina.service.network import Network
+from ina.service.network import ClusterNetwork
 from ina.service.records import JobRecord, State, SubmittedJob
 from ina.service.steps import HeldRun
 from ina.service.views import (
@@ -35,7 +35,12 @@ class Reports:
     """Describes the state of the service for users; never changes the state."""
 
     def __init__(
-        self, ledger: Ledger, effects: Effects, network: Network, measures: Measures, executor: Executor
+        self,
+        ledger: Ledger,
+        effects: Effects,
+        network: ClusterNetwork,
+        measures: Measures,
+        executor: Executor,
     ) -> None:
         self._ledger = ledger
         self._effects = effects

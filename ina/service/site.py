@@ -26,7 +26,7 @@ from ina.fallback.service import check_secret
 from ina.fallback.testbed import TestbedFallback
 from ina.launch.engines import LOCAL_ENGINES, REMOTE_ENGINES, EngineChoice
 from ina.launch.machine_hosts import reached_at
-from ina.service.network import Network
+from ina.service.network import ClusterNetwork
 from ina.switches.programs import bundle
 from ina.switches.testbeds import program_of
 
@@ -54,8 +54,8 @@ class Site(Protocol):
         """Raise ServiceError for an engine that cannot start workers at this site."""
 
     @contextlib.contextmanager
-    def network(self, folder: Path) -> Iterator[Network]:
-        """Yield the `Network` of the site's switches; compiled programs are written to `folder`.
+    def network(self, folder: Path) -> Iterator[ClusterNetwork]:
+        """Yield the network of the site's switches; compiled programs are written to `folder`.
 
         Raises ServiceError if the switches run a program whose jobs do not share slots, or another program
         than the site's.
@@ -127,15 +127,15 @@ class TestbedSite:
             )
 
     @contextlib.contextmanager
-    def network(self, folder: Path) -> Iterator[Network]:
-        """Yield the `Network` of the testbed's switches."""
+    def network(self, folder: Path) -> Iterator[ClusterNetwork]:
+        """Yield the network of the testbed's switches."""
         program = program_of(self.bed)
         check_shares(program, "ina topo up … --program shared")
         target = target_of(self.bed.program)
         with contextlib.ExitStack() as stack:
             watch = None if target.reports_ports else stack.enter_context(InterfaceWatch(self.bed))
             yield stack.enter_context(
-                contextlib.closing(Network(self._connect, program, target.queue_packets, watch))
+                contextlib.closing(ClusterNetwork(self._connect, program, target.queue_packets, watch))
             )
 
     def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
@@ -243,11 +243,11 @@ class MachineSite:
         check_secret(os.environ.get("INA_TOKEN", ""))
 
     @contextlib.contextmanager
-    def network(self, folder: Path) -> Iterator[Network]:
-        """Yield the `Network` of the cluster's switches. Switches that do not answer join it once they do."""
+    def network(self, folder: Path) -> Iterator[ClusterNetwork]:
+        """Yield the network of the cluster's switches. Switches that do not answer join it once they do."""
         program, target = self._bundle(folder), TARGETS[self.target]
         check_shares(program, "--program shared")
-        with contextlib.closing(Network(self._connect, program, target.queue_packets)) as network:
+        with contextlib.closing(ClusterNetwork(self._connect, program, target.queue_packets)) as network:
             yield network
 
     def fallbacks(self, owner: str, lanes: int) -> FallbackServers:

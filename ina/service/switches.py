@@ -8,17 +8,14 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from controller.core import LinkBack, LinkGone, Place, SwitchBack, SwitchGone
-from controller.switches.fleet import ReconcileReport
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import ControllerError, Topology
 from ina.errors import RunError
 from ina.faults import fault_point
 from ina.service.ledger import Ledger
 from ina.service.network import Network
-from ina.service.records import Wiring
 from ina.service.steps import HeldRun
 from ina.service.threads import Threads
-from ina.service.views import AuditView
 
 if TYPE_CHECKING:
     from ina.fallback.remote import FallbackServers
@@ -99,7 +96,9 @@ class Switches:
             self._whole_s = began_s + WHOLE_S
         try:
             silent = frozenset(self._silent)
-            report, links = await self._blocking.switches(lambda: self._compare(wiring, whole, silent))
+            report, links = await self._blocking.switches(
+                lambda: self._network.compare(self._wanted(), wiring, whole=whole, silent=silent)
+            )
             soon = bool(report.waiting or report.left_out) or any(links.values())
         except ControllerError as error:
             _log.warning("comparing the switches: %s", error)
@@ -167,35 +166,13 @@ class Switches:
             if ends not in ledger.cut and now_s - since_s >= GONE_S:
                 ledger.record([LinkGone(now_s, *ends, why)])
 
-    async def audit(self) -> AuditView:
-        """Compare the desired with the actual state of the switches; return differences. Change nothing."""
-        return await self._blocking.switches(self._audit)
+    def _wanted(self) -> list[TreeAdmission]:
+        """Return the jobs that the switches should have.
 
-    # These two run in the thread for calls to switches, as admissions do: no job is admitted in the meantime.
-
-    def _compare(
-        self, wiring: Wiring, whole: bool, silent: Collection[str]
-    ) -> tuple[ReconcileReport, dict[tuple[str, str], str]]:
-        """Change the switches to their desired state; return the changes, and the state of links.
-
-        `whole` is whether to compare all table entries even if no switch reports a change. No report is
-        requested from the switches in `silent`.
+        This runs in the thread for calls to switches, as admissions do: no job is admitted in the meantime.
         """
         holds = list(self._ledger.holds.values())  # the loop may change it
-        wanted = [each for hold in holds for each in hold.of_switches().values()]
-        reports = self._network.look(silent)  # before any comparison, so later changes are seen next time
-        if not whole and self._network.at_rest(wanted, wiring, reports):
-            return ReconcileReport(()), self._network.links(wiring, reports)
-        report = self._network.reconcile(wanted, wiring, reports)
-        reports = {name: each for name, each in reports.items() if name not in report.left_out}
-        return report, self._network.links(wiring, reports)
-
-    def _audit(self) -> AuditView:
-        holds = list(self._ledger.holds.values())
-        wanted = {name: each for hold in holds for name, each in hold.of_switches().items()}
-        known = {each.job for hold in holds for each in hold.admissions.values()}
-        leaving = known - {each.job for each in wanted.values()}
-        return self._network.audit(wanted, leaving, self._ledger.now_s)
+        return [each for hold in holds for each in hold.of_switches().values()]
 
 
 FALLBACK_S = 1.0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from controller import ControllerError, Member, NoSuchJob, Region, Registration
 from controller.switches.layout import Branch, Deployment, TreeAdmission, deployment_of
 from controller.switches.model import INA_UDP_PORT, SwitchInfo, Uplink
-from controller.vocabulary import Job, Tree
+from controller.vocabulary import Job, Topology, Tree
 from hostlib import DEFAULT_SLOTS, window_for
 from ina.errors import BadRun
 from ina.launch.spec import SHARED_WINDOW, LaunchSpec, MachineAtPort
@@ -48,11 +48,11 @@ def admitted(
         if region is None and shared and spec.job.slots is not None:
             region = Region(spec.first_slot, spec.job.slots)
         if fabric.topology is None:
-            deployment = _at_one_switch(fabric, spec, region)
+            desired = _at_one_switch(fabric, spec, region)
         else:
-            deployment = _deployment(fabric, spec, _places(fabric, spec, beside, stack), region)
+            desired = _on_hosts(fabric, spec, _hosts(fabric, spec, beside, stack), region)
         with fabric.lock:
-            tree = fabric.fleet.admit(deployment, ports=_ports(fabric), registration=registered)
+            tree = fabric.fleet.admit(desired, ports=_ports(fabric), registration=registered)
         stack.callback(_remove, fabric, tree)
         if shared:
             from ina.fallback.process import description
@@ -66,7 +66,7 @@ def admitted(
         yield tree
 
 
-def _places(
+def _hosts(
     fabric: SwitchFabric, spec: LaunchSpec, beside: Sequence[str | None], stack: contextlib.ExitStack
 ) -> Sequence[str]:
     """Return the host of each of the job's workers; `stack` ends the reservation of hosts, if any."""
@@ -112,24 +112,53 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
     return {fabric.root: attached.ports} if attached else {}
 
 
-def _deployment(
-    fabric: SwitchFabric, spec: LaunchSpec, places: Sequence[str], region: Region | None
+def _on_hosts(
+    fabric: SwitchFabric, spec: LaunchSpec, hosts: Sequence[str], region: Region | None
 ) -> Deployment:
-    """Return the deployment of a job: its workers on the hosts `places`, `region` on each summing switch."""
+    """Return the deployment of a job: its workers on `hosts`, `region` on each switch; None: all slots."""
     topology = fabric.topology
     assert topology is not None  # read now: reserving hosts may have added some
-    shared = fabric.offers.shared
     up = topology.towards(topology.root)
     tree = Tree(topology.root, up, frozenset({topology.root, *up} - fabric.spec.transit))
     placed = replace(
         spec.job,
-        workers=len(places),
-        servers=tuple(places),
-        mode="shared" if shared else "exclusive",
-        fallback=fabric.server_host if shared else None,
+        workers=len(hosts),
+        servers=tuple(hosts),
+        tree=tree,
+        fallback=fabric.server_host if fabric.offers.shared else None,
     )
     regions = {} if region is None else dict.fromkeys(tree.switches, region)
-    return replace(deployment_of(topology, placed, tree, regions=regions), **_memory(fabric, spec))
+    return deployment(topology, placed, regions, fabric.offers, fabric.queue_packets)
+
+
+def deployment(
+    topology: Topology,
+    job: Job,
+    regions: Mapping[str, Region],
+    offers: SwitchInfo,
+    queue_packets: int | None,
+    *,
+    udp_ports: Sequence[int] | None = None,
+    up: Topology | None = None,
+) -> Deployment:
+    """Return the deployment of a placed job, for `controller.Fleet.admit`.
+
+    Args:
+        topology: Switches, servers and links.
+        job: The job, with its servers, tree and fallback server.
+        regions: The job's slots by switch; on other switches it may use all slots.
+        offers: What the switches' program offers to jobs.
+        queue_packets: Number of packets that a switch port can queue; None: enough for any window.
+        udp_ports: The job's UDP port on each of its servers; None: all at `INA_UDP_PORT`.
+        up: The part of the topology that works; None: all of it.
+
+    Raises BadSpec if the root of the job's tree does not aggregate, or if the path from the root to the job's
+    fallback server leads through another switch of the tree.
+    """
+    assert job.tree is not None
+    placed = replace(job, mode="shared" if offers.shared else "exclusive")
+    found = deployment_of(topology, placed, job.tree, regions=regions, udp_ports=udp_ports, up=up)
+    return replace(found, **_memory(job, len(set(job.servers)), offers, queue_packets))
 
 
 def _at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None) -> Deployment:
@@ -150,32 +179,30 @@ def _at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None
         port = fabric.fallback.port if fabric.fallback else None
         uplink = Uplink(port, mac="02:00:00:00:fb:01", ip="10.0.255.2")
     root = Branch(fabric.root, tuple(members), region=region)
-    return Deployment(root, **_memory(fabric, spec), fallback=uplink)
+    memory = _memory(spec.job, spec.children, fabric.offers, fabric.queue_packets)
+    return Deployment(root, **memory, fallback=uplink)
 
 
-def _memory(fabric: SwitchFabric, spec: LaunchSpec) -> dict[str, Any]:
-    """Return the fields of a `Deployment` about switch memory: `slots`, or `mode`, `window` and `preempt`."""
-    offers, queue, job = fabric.offers, fabric.queue_packets, spec.job
-    if not offers.shared:
-        default = DEFAULT_SLOTS if queue is None else queue  # the window is half the slots
-        return {"slots": default if job.slots is None else job.slots}
-    window = shared_window(job, spec.children, offers, queue)
-    return {"mode": "shared", "window": window, "preempt": job.preempt and not offers.salted}
-
-
-def shared_window(job: Job, children: int, offers: SwitchInfo, queue_packets: int | None) -> int:
-    """Return the window of a job whose slots are shared, in packets.
+def _memory(job: Job, children: int, offers: SwitchInfo, queue_packets: int | None) -> dict[str, Any]:
+    """Return the fields of a `Deployment` about switch memory: `slots`, or `mode`, `window` and `preempt`.
 
     Args:
-        job: The job; its own `window` has precedence.
+        job: The job.
         children: Number of the job's hosts.
         offers: What the switches' program offers to jobs.
         queue_packets: Number of packets that a switch port can queue; None: enough for any window.
     """
-    in_flight = job.window
-    if in_flight is None:  # the fallback server's port may get the packets of all workers
-        in_flight = SHARED_WINDOW if queue_packets is None else max(1, queue_packets // (2 * children))
-    return in_flight if offers.salted else window_for(in_flight)
+    if not offers.shared:
+        default = DEFAULT_SLOTS if queue_packets is None else queue_packets  # the window is half the slots
+        return {"slots": default if job.slots is None else job.slots}
+    window = job.window
+    if window is None:  # the fallback server's port may get the packets of all workers
+        window = SHARED_WINDOW if queue_packets is None else max(1, queue_packets // (2 * children))
+    return {
+        "mode": "shared",
+        "window": window if offers.salted else window_for(window),
+        "preempt": job.preempt and not offers.salted,  # programs with salted packets have no preemption
+    }
 
 
 def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:

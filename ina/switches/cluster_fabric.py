@@ -22,10 +22,8 @@ from ina.launch.spec import Attachment, ClusterSpec, FabricSpec
 from ina.switches import programs
 from ina.switches.fabric import SwitchFabric
 
-CLOSE_S: Final = 2.0
-"""Maximum time to wait for the end of the thread that `swept` starts, in seconds."""
 SWEEP_S: Final = 5.0
-"""Interval, in seconds, at which `swept` looks for jobs with an expired lease."""
+"""Interval, in seconds, at which `sweep` looks for jobs with an expired lease."""
 
 _log = logging.getLogger(__name__)
 
@@ -174,26 +172,14 @@ def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, SwitchSession
         offers = offers or info
 
 
-@contextlib.contextmanager
-def swept(topology: Topology) -> Iterator[None]:
-    """Remove jobs with expired leases from the switches of a cluster file while the context lasts.
+def sweep(topology: Topology, stopped: threading.Event) -> None:
+    """Remove jobs with expired leases from the switches of a cluster file, until `stopped` is set.
 
     The process that renews a job's lease, its holder, such as ``ina admit``, is on the machine of rank 0, and
     may die with that machine. Other processes remove jobs without a holder only when they admit the next job.
     The process of the fallback server, which always runs, removes them at once. Switches without a p4runtime
     in the file are left out.
     """
-    over = threading.Event()
-    thread = threading.Thread(target=_sweep, args=(topology, over), name="sweep", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(CLOSE_S)
-
-
-def _sweep(topology: Topology, over: threading.Event) -> None:
     fleets = {
         each.name: Fleet({each.name: connect(address_of(topology, each.name), at_once=False)})
         for each in topology.switches
@@ -214,5 +200,5 @@ def _sweep(topology: Topology, over: threading.Event) -> None:
                 level = logging.DEBUG if name in silent else logging.WARNING
                 _log.log(level, "cannot look for jobs without a holder on switch %s: %s", name, error)
                 silent.add(name)
-        if over.wait(SWEEP_S):
+        if stopped.wait(SWEEP_S):
             return

@@ -32,7 +32,7 @@ from ina.launch import executor, files
 from ina.launch.executor import LocalRuns
 from ina.launch.files import process_of
 from ina.service.client import Client, Refused
-from ina.service.network import Network
+from ina.service.network import ClusterNetwork
 from ina.service.records import Wiring
 from ina.switches.testbeds import program_of
 from tests.system.clusters import NETNS
@@ -155,7 +155,7 @@ def test_ordinary_traffic_passes_a_switch_that_was_started_again_with_its_progra
     """Nothing was there to be loaded, and no job of it missing: its workers could not meet any more."""
     with laid_out(tmp_path, f"{BED}-again") as own, testbed.controllers(own) as at:
         wiring = Wiring.of(own.topology)
-        network = Network(lambda switch, _: at[switch], program_of(own))
+        network = ClusterNetwork(lambda switch, _: at[switch], program_of(own))
         network.reconcile([], wiring)
         os.kill(own.switches["s1"], signal.SIGKILL)
         until(lambda: "s1" in network.reconcile([], wiring).left_out)

@@ -19,7 +19,7 @@ from ina.launch.orders import RunStatus
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.ledger import Ledger
-from ina.service.network import Network
+from ina.service.network import ClusterNetwork
 from ina.service.policies import Policies
 from ina.service.runs import LOOKS_PER_S
 from ina.service.store import Store
@@ -60,7 +60,7 @@ async def living(folder: Path, executor: NoWorkers, racks: int = 8) -> AsyncIter
         daemon = Daemon(
             Ledger(store, cluster(2, racks), Policies(), Clock(0.0, 0.0, wall=lambda: 0.0)),
             testbed="none",
-            switches=Network(unused_switch, program()),
+            switches=ClusterNetwork(unused_switch, program()),
             executor=executor,
             fallbacks=None,
             blocking=Threads(),

@@ -27,7 +27,7 @@ from ina.errors import RunnerGone
 from ina.launch.orders import RunOrder, RunStatus
 from ina.service.daemon import Daemon
 from ina.service.ledger import Ledger
-from ina.service.network import Network
+from ina.service.network import ClusterNetwork
 from ina.service.store import Store
 from ina.service.threads import Threads
 from tests.ina.service.reached import program, reached, summed
@@ -377,7 +377,7 @@ def daemon_of(ledger: Ledger, world: World, blocking: Inline | Threads) -> Daemo
     return Daemon(
         ledger,
         testbed="virtual",
-        switches=Network(world.connect, program(), watch=world.watch),
+        switches=ClusterNetwork(world.connect, program(), watch=world.watch),
         executor=world,
         fallbacks=world.fallbacks,
         blocking=blocking,
