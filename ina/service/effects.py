@@ -25,7 +25,7 @@ from hostlib.launch.launcher import account
 from ina.errors import EngineError, RunError, RunnerGone, StoreError
 from ina.faults import fault_point
 from ina.launch.executor import Executor
-from ina.launch.orders import JobOrder, RunOrder
+from ina.launch.orders import RunOrder
 from ina.launch.spec import LaunchSpec
 from ina.service.ledger import Ledger
 from ina.service.network import Network
@@ -343,26 +343,35 @@ class Effects:
             fault_point("one removed")
 
     def _order(self, hold: HeldRun) -> RunOrder:
+        """Return the order to start a run. Raises BadSpec if a job's user does not exist any more."""
         run = hold.run
         switch = any(each.job != ON_NO_SWITCH for each in hold.admissions.values())
         jobs = []
         for name, offset in zip(run.jobs, run.offsets, strict=True):
-            submission = self._ledger.submitted[name]
-            servers = hold.places[name].servers
+            submitted, place = self._ledger.submitted[name], hold.places[name]
+            job = submitted.job
             machines = tuple(
-                tuple(rank for rank, server in enumerate(servers) if server == host)
-                for host in hosts(servers)
+                tuple(rank for rank, server in enumerate(place.servers) if server == host)
+                for host in hosts(place.servers)
             )
             jobs.append(
-                JobOrder(
-                    _launch(submission.job, machines, switch=switch),
-                    hold.admissions[name],
-                    offset,
-                    str(self._ledger.logs(submission)),
-                    servers=hosts(servers),
-                    driver=bool(submission.job.extra.get("driver")),
-                    granted=_granted(hold.places[name]),
-                    in_flight=hold.places[name].in_flight,
+                LaunchSpec(
+                    job=Job(
+                        name=name,
+                        workers=job.workers,
+                        command=_command(job),
+                        congestion=job.congestion,
+                        numbers=job.numbers,
+                        priority=job.priority,
+                    ),
+                    machines=machines,
+                    hierarchical=not switch or len(machines) < job.workers,  # ranks of a machine sum there
+                    places=hosts(place.servers),
+                    offset=offset,
+                    logs=str(self._ledger.logs(submitted)),
+                    granted=_granted(place),
+                    in_flight=place.in_flight,
+                    driver=bool(job.extra.get("driver")),
                 )
             )
         offers = self._network.offers
@@ -374,6 +383,7 @@ class Effects:
             offers.lanes,
             offers.salted,
             tuple(jobs),
+            dict(hold.admissions),
             mode=offers.mode,
             paced=paced,
         )
@@ -383,23 +393,6 @@ def _granted(place: Place) -> int:
     """Return the number of exclusive slots that a job has at `place`, summed over all switches."""
     own = place.standing is SlotStatus.GRANTED
     return sum(region.size for region in place.regions.values()) if own else 0
-
-
-def _launch(job: Job, machines: tuple[tuple[int, ...], ...], *, switch: bool) -> LaunchSpec:
-    """Return the specification of how to start a job's workers on machines.
-
-    `machines` has the ranks of each machine. `switch` is whether the run's jobs use switches. If ranks share
-    a machine, they sum there first. Raises BadSpec if the job's user does not exist any more.
-    """
-    runs = Job(
-        name=job.name,
-        workers=job.workers,
-        command=_command(job),
-        congestion=job.congestion,
-        numbers=job.numbers,
-        priority=job.priority,
-    )
-    return LaunchSpec(job=runs, machines=machines, hierarchical=not switch or len(machines) < job.workers)
 
 
 def _command(job: Job) -> tuple[str, ...]:
