@@ -218,9 +218,10 @@ class Effects:
                 self.spawn(self._effect(number, Stop, partial(self._stop, number, why)))
             case Resize(_, job, place):
                 hold = ledger.holds[number]
-                ledger.set(number, places={**hold.places, job: place})
-                if job in hold.admissions:
-                    hold.admissions[job] = self._network.resized(job, hold.admissions[job], place)
+                admissions = dict(hold.admissions)
+                if job in admissions:
+                    admissions[job] = self._network.resized(job, admissions[job], place)
+                ledger.set(number, places={**hold.places, job: place}, admissions=admissions)
 
     def _udp_ports(self, step: Start) -> dict[str, tuple[int, ...]]:
         """Choose a UDP port for each server of each job of a run; return each job's ports by the job's id.
@@ -268,12 +269,12 @@ class Effects:
 
     async def _start(self, number: int, wiring: Wiring) -> None:
         ledger = self._ledger
-        hold = ledger.holds[number]
         stage: Stage = "stopping"  # on an error, what was done is undone, and the start retried
         try:
             ledger.keep(number)
-            await self._blocking.switches(lambda: self._admit(hold, wiring))
+            await self._blocking.switches(lambda: self._admit(number, wiring))
             ledger.keep(number)
+            hold = ledger.holds[number]
             fault_point("admitted")
             await self._fallback_jobs.serve(hold)
             order = self._order(hold)
@@ -282,13 +283,14 @@ class Effects:
             self._granted[number] = {job.name: job.in_flight for job in order.jobs}
             stage = "running"
         except BadSpec as error:
-            ledger.record([Ended(ledger.now_s, name, str(error)) for name in hold.run.jobs])
+            ledger.record([Ended(ledger.now_s, name, str(error)) for name in ledger.holds[number].run.jobs])
         finally:
             ledger.set(number, stage=stage, busy=False)
             ledger.keep(number)
 
-    def _admit(self, hold: HeldRun, wiring: Wiring) -> None:
-        for name, place in hold.places.items():
+    def _admit(self, number: int, wiring: Wiring) -> None:
+        holds = self._ledger.holds
+        for name, place in holds[number].places.items():
             submission = self._ledger.submitted[name]
             job = submission.job
             registered = Registration(
@@ -298,16 +300,23 @@ class Effects:
                 command=shlex.join(job.command or ()),
                 priority=job.priority,
             )
-            hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], registered, wiring)
+            # in this thread, in which the switches are compared: the next comparison must have it
+            holds[number] = replace(
+                hold := holds[number],
+                admissions={
+                    **hold.admissions,
+                    name: self._network.admit(job, place, hold.udp_ports[name], registered, wiring),
+                },
+            )
             fault_point("one admitted")
 
     async def _stop(self, number: int, why: str) -> None:
         ledger = self._ledger
-        hold = ledger.holds[number]
         ledger.keep(number)
         await self._blocking.runs(lambda: self._executor.stop(number))
         fault_point("stopped")
         self._runs.take_ends(number, stopping=True)
+        hold = ledger.holds[number]
         self._count_again(hold, why)
         ledger.set(number, over=frozenset(hold.run.jobs))  # switches must have no entries of it
         await self._blocking.switches(lambda: self._remove(hold.admissions.values()))
@@ -383,7 +392,7 @@ class Effects:
             offers.lanes,
             offers.salted,
             tuple(jobs),
-            dict(hold.admissions),
+            hold.admissions,
             mode=offers.mode,
             paced=paced,
         )

@@ -625,9 +625,7 @@ class Ledger:
 
     def set(self, number: int, **changes: Any) -> None:
         """Change attributes of the held run `number` in memory; `keep` stores them."""
-        hold = self.holds[number]
-        for name, value in changes.items():
-            setattr(hold, name, value)
+        self.holds[number] = replace(self.holds[number], **changes)
         self.stirred = True
         self.changes += 1
 
