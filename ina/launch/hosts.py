@@ -11,9 +11,11 @@ import socket
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Protocol, TypeVar
 
 from controller import Member
+from hostlib import TransportConfig
 from hostlib.launch.launcher import (
     HeldAddress,
     Output,
@@ -137,8 +139,8 @@ class Hosts(ABC):
         return None
 
     @abstractmethod
-    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
-        """Return the fields of a worker's `hostlib.TransportConfig`, for packets to and from `switch`.
+    def transport(self, switch: str, member: Member) -> TransportConfig:
+        """Return how a worker sends and receives, for packets to and from `switch`.
 
         Raises AddressTaken.
         """
@@ -215,15 +217,14 @@ class PortHosts(Hosts):
         self._switches = switches
         self.addresses = addresses
 
-    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
-        """Return the fields of a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
+    def transport(self, switch: str, member: Member) -> TransportConfig:
+        """Return how a worker sends and receives. Raises AddressTaken."""
         assert member.port is not None
-        path = self._switches[switch].shm_path(member.port)
-        link: dict[str, Any] = {"kind": "shm", "local": "", "switch": path}
-        if path is None:
-            local, remote = self.ends(switch, member.port)
-            link = {"kind": "loopback", "local": local, "held": True, "switch": remote}
-        return {**link, "src_mac": member.mac, "src_ip": member.ip, "udp_port": member.udp_port}
+        sender = partial(TransportConfig, src_mac=member.mac, src_ip=member.ip, udp_port=member.udp_port)
+        if path := self._switches[switch].shm_path(member.port):
+            return sender("shm", "", path)
+        local, remote = self.ends(switch, member.port)
+        return sender("loopback", local, remote, held=True)
 
     def strangers(self) -> int:
         """Return the number of packets that hosts received from senders other than the switch."""
@@ -245,6 +246,6 @@ class UdpHosts(Hosts):
     def __init__(self, switch_address: str) -> None:
         self._switch_address = switch_address
 
-    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
-        """Return the fields of a worker's `hostlib.TransportConfig`."""
-        return {"kind": "udp", "local": f"{member.ip}:{member.udp_port}", "switch": self._switch_address}
+    def transport(self, switch: str, member: Member) -> TransportConfig:
+        """Return how a worker sends and receives."""
+        return TransportConfig("udp", f"{member.ip}:{member.udp_port}", self._switch_address)

@@ -6,17 +6,17 @@ Starts the workers, or serves workers that another launcher starts.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from controller import TreeAdmission
 from controller.switches.model import Feature, Member, SwitchInfo
-from hostlib import JobConfig
+from hostlib import JobConfig, TransportConfig
 from hostlib.launch.launcher import Output, Rendezvous, WorkerExit, torch_variables
+from hostlib.wire.tree import Tree
 from ina.errors import BadRun, WorkerFailed
 from ina.launch.hosts import Hosts
 from ina.launch.spec import JobResult, LaunchSpec, Reports
@@ -119,34 +119,33 @@ class JobRun(JobEnd):
 
         Raises ConfigError for an invalid configuration.
         """
-        hosts = self.spec.machines if self.spec.hierarchical else None
+        spec, admitted, offers = self.spec, self.tree, self.offers
         switch, member = self.worker(rank)
-        tree = self.tree.tree  # left out for one switch
-        fields = {
-            "job": self.tree.job,
-            "epoch": self.tree.epoch,
-            "rank": rank,
-            "size": self.spec.job.workers,
-            "tree": None if list(tree) == [0] else tree,
-            "lanes": self.offers.lanes,
-            "slots": 2 * self.tree.window,
-            "window": self.tree.window,
-            "fallback": self.offers.shared,
-            "atp": self.offers.salted,
-            "bare": Feature.SHARDS not in self.offers.lacks,
-            "congestion": self.spec.job.congestion,
-            "numbers": self.spec.job.numbers,
-            "priority": self.spec.job.priority,
-            "timeout_s": self.spec.timeout_s,
-            "straggler_timeout_s": self.spec.straggler_timeout_s,
-            "rendezvous": rendezvous.address,
-            "token": rendezvous.token,
-            "paced": self.paced,
-            "log": self.spec.log,
-            "hosts": hosts,
-            "transport": self._transport(switch, member),
-        }
-        return JobConfig.from_json(json.dumps(fields)).to_json()
+        tree = admitted.tree  # left out for one switch
+        return JobConfig(
+            job=admitted.job,
+            epoch=admitted.epoch,
+            rank=rank,
+            size=spec.job.workers,
+            tree=None if list(tree) == [0] else Tree.of(tree),
+            lanes=offers.lanes,
+            slots=2 * admitted.window,
+            window=admitted.window,
+            fallback=offers.shared,
+            atp=offers.salted,
+            bare=Feature.SHARDS not in offers.lacks,
+            congestion=spec.job.congestion,
+            numbers=spec.job.numbers,
+            priority=spec.job.priority,
+            timeout_s=spec.timeout_s,
+            straggler_timeout_s=spec.straggler_timeout_s,
+            rendezvous=rendezvous.address,
+            token=rendezvous.token,
+            paced=self.paced,
+            log=spec.log,
+            hosts=spec.machines if spec.hierarchical else None,
+            transport=self._transport(switch, member),
+        ).to_json()
 
     def meeting(self, host: str | None = None) -> Rendezvous:
         """Return a new rendezvous for the workers, which listens at the address `host` of this machine.
@@ -189,12 +188,12 @@ class JobRun(JobEnd):
             return members[rank]
         return members[next(worker for worker, ranks in enumerate(self.spec.machines) if rank in ranks)]
 
-    def _transport(self, switch: str, member: Member) -> Mapping[str, object]:
+    def _transport(self, switch: str, member: Member) -> TransportConfig:
         if not self.crosses:
-            return {"kind": "none", "local": "", "switch": ""}
+            return TransportConfig("none", "", "")
         transport = self.hosts.transport(switch, member)
         if member is self.tree.beside and (server := self.tree.server) is not None:
-            return {**transport, "switch": f"{server.ip}:{server.udp_port}"}
+            return replace(transport, switch=f"{server.ip}:{server.udp_port}")
         return transport
 
     def _meeting(self, host: str) -> Rendezvous:

@@ -21,42 +21,6 @@ Engine = Literal["local", "ssh", "slurm", "ray"]
 
 
 @dataclass(frozen=True, slots=True)
-class JobOrder:
-    """A job of a `RunOrder`.
-
-    Attributes:
-        spec: The job, and how its ranks run; `spec.machines` has the ranks on each of the job's servers.
-        admission: The job's entries on the switches.
-        offset: In a group: index in `hostlib.interleave.STAGES` of the stage that the job may run first.
-        logs: The folder for the ranks' output.
-        servers: Names of the job's servers, in the order of `spec.machines`.
-        granted: Number of the job's exclusive slots, summed over all switches.
-        in_flight: Maximum number of packets in flight; 0: only the job's window limits them.
-        driver: Whether the job's command is a driver of Ray: it is started once, and Ray Train starts the
-            workers.
-    """
-
-    spec: LaunchSpec
-    admission: TreeAdmission
-    offset: int
-    logs: str
-    servers: tuple[str, ...] = ()
-    granted: int = 0
-    in_flight: int = 0
-    driver: bool = False
-
-    @property
-    def name(self) -> str:
-        """The job's name."""
-        return self.spec.job.name
-
-    @property
-    def ranks(self) -> dict[str, int]:
-        """The number of ranks on each server, by the server's name."""
-        return {server: len(ranks) for server, ranks in zip(self.servers, self.spec.machines, strict=True)}
-
-
-@dataclass(frozen=True, slots=True)
 class RunOrder:
     """What a runner must do: the jobs of one run, which start and stop together, and how to start them.
 
@@ -67,6 +31,7 @@ class RunOrder:
         lanes: Number of values in a packet.
         salted: Whether packets have a salt (see `SwitchInfo`).
         jobs: The jobs.
+        admissions: By job, the job's entries on the switches.
         mode: Whether the jobs share slots, or have exclusive ones.
         paced: Whether the workers' time-outs must follow the pace of results, because switches or links are
             slow.
@@ -84,7 +49,8 @@ class RunOrder:
     switch: bool
     lanes: int
     salted: bool
-    jobs: tuple[JobOrder, ...]
+    jobs: tuple[LaunchSpec, ...]
+    admissions: Mapping[str, TreeAdmission]
     mode: Mode = "shared"
     paced: bool = False
     engine: Engine = "local"

@@ -63,7 +63,7 @@ class _Logs:
 
     def write(self, spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
         """Append output of a rank to the rank's file; output is lost while the disk is full."""
-        path = log_file(self._folders[spec.job.name], rank)
+        path = log_file(self._folders[spec.name], rank)
         with self._lock, contextlib.suppress(OSError):
             if path.exists() and path.stat().st_size + len(data) > LOG_BYTES:
                 kept = path.read_bytes()[-LOG_BYTES // 2 :]
@@ -84,7 +84,7 @@ def topology_of(order: RunOrder) -> Topology:
 
 def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
     """Return the `JobRun` of the job `spec`, with the job's admission that `order` contains."""
-    tree = next(job.admission for job in order.jobs if job.name == spec.job.name)
+    tree = order.admissions[spec.name]
     offers = SwitchInfo(order.lanes, 0, 0, 0, mode=order.mode, salted=order.salted)
     return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=order.paced, crosses=order.switch)
 
@@ -108,17 +108,16 @@ def given_job(
         raise BadRun(f"INA_GIVEN does not hold the order of a controller: {error}") from error
     topology = topology_of(order)
     names = [identified(topology, each) for each in known_as]
-    if sorted(names) != sorted(job.servers):
+    if sorted(names) != sorted(job.places):
         raise BadRun(
             f"the ranks are on {', '.join(names)}, but the controller has placed the job on "
-            f"{', '.join(job.servers)}: want at least one rank on each of them"
+            f"{', '.join(job.places)}: want at least one rank on each of them"
         )
     ranks = dict(zip(names, machines, strict=True))
     spec = replace(
-        job.spec,
-        job=replace(job.spec.job, workers=sum(map(len, machines))),
-        machines=tuple(tuple(ranks[server]) for server in job.servers),
-        places=job.servers,
+        job,
+        job=replace(job.job, workers=sum(map(len, machines))),
+        machines=tuple(tuple(ranks[server]) for server in job.places),
         # Ranks are not in the order of servers: each server counts as one worker, whichever ranks it has.
         hierarchical=True,
     )
@@ -154,8 +153,8 @@ class RunProcess:
                     given(
                         order,
                         replace(
-                            job.spec,
-                            places=() if order.engine == "local" else job.servers,
+                            job,
+                            places=() if order.engine == "local" else job.places,
                             inherited=order.inherited,
                             variables={RUN: str(self._folder)},
                         ),
@@ -195,12 +194,12 @@ class RunProcess:
         (job,) = self._order.jobs
         signal.signal(signal.SIGTERM, lambda *_: self._stopping.set())
         end = ray_driver.drive(
-            job.spec.job.command or (),
+            job.job.command or (),
             job.ranks,
             topology_of(self._order),
             self._order.inherited,
             given=json.dumps(plain(self._order)),
-            on_output=partial(logs.write, job.spec),
+            on_output=partial(logs.write, job),
             stopping=self._stopping,
             on_placed=self._placed,
         )
@@ -235,7 +234,7 @@ class RunProcess:
                 stopping=self._stopping,
                 on_placed=self._placed,
             )
-        return MachineHosts(topology_of(order), job.servers, start)
+        return MachineHosts(topology_of(order), job.places, start)
 
     def _placed(self, engine: str) -> None:
         with self._lock:

@@ -36,6 +36,8 @@ over. If Slurm ends the Slurm job within this time, that is the cause of the fai
 SUSPECT_S = 600.0
 """Time, in s, from the moment at which a run has lost a server. During this time, the server counts as
 unusable while it does not respond to Slurm. After it, Slurm's state of the node alone decides."""
+HOSTS = "hosts"
+"""Name of the file in a run's folder that has the name of each rank's server, one a line."""
 CANCELLED = "cancelled.json"
 """Name of the file in a run's folder with the numbers of the Slurm jobs that this service has cancelled."""
 LOST = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED")
@@ -117,7 +119,7 @@ class SlurmRuns(RunFolders):
             return
         folder = self._written(replace(order, engine="slurm", cluster=topology_document(self._cluster)))
         (job,) = order.jobs
-        hosts = folder / "hosts"
+        hosts = folder / HOSTS
         hosts.write_text("".join(f"{server}\n" * ranks for server, ranks in job.ranks.items()))
         comment = f"{self._comment}{order.number}"
         licences = f"{self._licence}:{job.granted}" if self._licence and job.granted else ""
@@ -279,8 +281,8 @@ class SlurmRuns(RunFolders):
 
     def _is_lost(self, number: int) -> bool:
         """Return True if a server of a run does not respond to Slurm, or if no job may run on the server."""
-        order = files.read(self._of(number) / "run.json")
-        servers = order["jobs"][0]["servers"] if order else ()
+        hosts = self._of(number) / HOSTS
+        servers = hosts.read_text().split() if hosts.exists() else ()
         return any(
             node is None or node.trouble or not node.answers for node in map(self._view.nodes.get, servers)
         )

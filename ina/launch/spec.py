@@ -185,11 +185,31 @@ class LaunchSpec:
     hierarchical: bool = False
     """Whether the ranks of a machine sum there first. The switch then sees one worker per machine."""
     places: tuple[str, ...] = ()
-    """Name in the cluster file of each machine in `machines`; empty without a cluster file."""
+    """Name in the cluster of each machine in `machines`; empty without a cluster."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Further environment variables of the workers, such as the address of their `TurnServer`."""
     inherited: tuple[str, ...] | None = None
     """Patterns of the variables that workers inherit from the process that starts them; None: all."""
+    offset: int = 0
+    """In a group: index in `hostlib.interleave.STAGES` of the stage that the job may run first."""
+    logs: str = ""
+    """The folder for the ranks' output; "": the output is not kept."""
+    granted: int = 0
+    """Number of the job's exclusive slots, summed over all switches."""
+    in_flight: int = 0
+    """Maximum number of packets in flight; 0: only the job's window limits them."""
+    driver: bool = False
+    """Whether the job's command is a driver of Ray: it is started once, and Ray Train starts the workers."""
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.job.name
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """The number of ranks on each machine in `places`, by its name."""
+        return {place: len(ranks) for place, ranks in zip(self.places, self.machines, strict=True)}
 
     @property
     def children(self) -> int:

@@ -35,7 +35,7 @@ from ina.service.ledger import Ledger
 from ina.service.loop import ServiceLoop
 from ina.service.network import ClusterNetwork
 from ina.service.quotas import Quota, Rates
-from ina.service.records import JobRecord, SubmittedJob, id_of
+from ina.service.records import JobRecord, id_of
 from ina.service.reports import Reports
 from ina.service.steps import hosts
 from ina.service.views import JobGrant, LogLine
@@ -105,7 +105,7 @@ class Daemon(ServiceLoop):
         records = self.reports.of(names)
         ledger.forget({each.name: views.of_job(each, ledger.now_s) for each in records})
         self._runs.forget(names)
-        self._effects.spawn(self._remove_logs([ledger.logs(each.submitted) for each in records]))
+        self._effects.spawn(self._remove_logs([ledger.logs(each) for each in records]))
         self._forget_s = 0.0  # there may be more
 
     # ------------------------------------------------------------------ its state
@@ -133,9 +133,9 @@ class Daemon(ServiceLoop):
         Raises Unknown if the job has no such rank.
         """
         record = self.reports.record(name)
-        if not 0 <= rank < record.submitted.job.workers:
-            raise Unknown(f"job {name!r} has no rank {rank}; it has 0 to {record.submitted.job.workers - 1}")
-        return log_file(self.ledger.logs(record.submitted), rank)
+        if not 0 <= rank < record.job.workers:
+            raise Unknown(f"job {name!r} has no rank {rank}; it has 0 to {record.job.workers - 1}")
+        return log_file(self.ledger.logs(record), rank)
 
     async def audit(self) -> views.AuditView:
         """Compare the desired with the actual state of switches and servers; return the differences."""
@@ -228,7 +228,7 @@ class Daemon(ServiceLoop):
             for each in ledger.called.get(name, ())
         )
 
-    async def _kept(self, submissions: Mapping[str, SubmittedJob]) -> list[JobRecord]:
+    async def _kept(self, submissions: Mapping[str, JobRecord]) -> list[JobRecord]:
         """Wait until the submission of jobs is on disk; return the jobs' records.
 
         A job may already be over and archived; its record then comes from the archive.
@@ -238,11 +238,11 @@ class Daemon(ServiceLoop):
         found = {each.name: each for each in self.reports.of(name for name in submissions if name in current)}
         return [found.get(name) or self._forgotten(each) for name, each in submissions.items()]
 
-    def _forgotten(self, submitted: SubmittedJob) -> JobRecord:
+    def _forgotten(self, submitted: JobRecord) -> JobRecord:
         archived = next(
             each for each in self.ledger.archived(str(submitted.number)) if each["number"] == submitted.number
         )
-        return JobRecord(submitted=submitted, state=archived["state"], reason=archived["reason"])
+        return replace(submitted, state=archived["state"], reason=archived["reason"])
 
     def machine(self, known_as: Sequence[str]) -> str:
         """Return the name of the server that has one of the names or addresses `known_as`.
@@ -317,7 +317,7 @@ class Daemon(ServiceLoop):
 
     def _held(self, name: str) -> JobRecord:
         record = self.reports.record(name)
-        if not is_external(record.submitted.job):
+        if not is_external(record.job):
             raise Conflict(
                 f"the controller itself has started the workers of job {name!r}: want a job of 'ina admit'"
             )
@@ -357,7 +357,7 @@ class Daemon(ServiceLoop):
         record = self.reports.record(name)
         if record.state != "failed":
             raise Conflict(f"job {name!r} is {record.state}; only a failed job can be retried")
-        if is_external(record.submitted.job):
+        if is_external(record.job):
             raise Conflict(
                 f"the controller has not started the workers of job {name!r}: start them again as before"
             )

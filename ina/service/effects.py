@@ -24,7 +24,7 @@ from hostlib.launch.launcher import account
 from ina.errors import EngineError, RunError, RunnerGone, StoreError
 from ina.faults import fault_point
 from ina.launch.executor import Executor
-from ina.launch.orders import JobOrder, RunOrder
+from ina.launch.orders import RunOrder
 from ina.launch.spec import LaunchSpec
 from ina.service.ledger import Ledger
 from ina.service.network import Network
@@ -217,9 +217,10 @@ class Effects:
                 self.spawn(self._effect(number, Stop, partial(self._stop, number, why)))
             case Resize(_, job, place):
                 hold = ledger.holds[number]
-                ledger.set(number, places={**hold.places, job: place})
-                if job in hold.admissions:
-                    hold.admissions[job] = self._network.resized(hold.admissions[job], place)
+                admissions = dict(hold.admissions)
+                if job in admissions:
+                    admissions[job] = self._network.resized(admissions[job], place)
+                ledger.set(number, places={**hold.places, job: place}, admissions=admissions)
 
     def _udp_ports(self, step: Start) -> dict[str, tuple[int, ...]]:
         """Choose a UDP port for each server of each job of a run; return each job's ports by the job's id.
@@ -267,12 +268,12 @@ class Effects:
 
     async def _start(self, number: int, wiring: Wiring) -> None:
         ledger = self._ledger
-        hold = ledger.holds[number]
         stage: Stage = "stopping"  # on an error, what was done is undone, and the start retried
         try:
             ledger.keep(number)
-            await self._blocking.switches(lambda: self._admit(hold, wiring))
+            await self._blocking.switches(lambda: self._admit(number, wiring))
             ledger.keep(number)
+            hold = ledger.holds[number]
             fault_point("admitted")
             await self._fallback_jobs.serve(hold)
             order = self._order(hold)
@@ -281,23 +282,27 @@ class Effects:
             self._granted[number] = {job.name: job.in_flight for job in order.jobs}
             stage = "running"
         except BadSpec as error:
-            ledger.record([Ended(ledger.now_s, name, str(error)) for name in hold.run.jobs])
+            ledger.record([Ended(ledger.now_s, name, str(error)) for name in ledger.holds[number].run.jobs])
         finally:
             ledger.set(number, stage=stage, busy=False)
             ledger.keep(number)
 
-    def _admit(self, hold: HeldRun, wiring: Wiring) -> None:
-        for name in hold.places:
-            hold.admissions[name] = self._network.admit(self._ledger.submitted[name], hold, wiring)
+    def _admit(self, number: int, wiring: Wiring) -> None:
+        holds = self._ledger.holds
+        for name in holds[number].places:
+            admission = self._network.admit(self._ledger.submitted[name], holds[number], wiring)
+            # in this thread, in which the switches are compared: the next comparison must have it
+            hold = holds[number]
+            holds[number] = replace(hold, admissions={**hold.admissions, name: admission})
             fault_point("one admitted")
 
     async def _stop(self, number: int, why: str) -> None:
         ledger = self._ledger
-        hold = ledger.holds[number]
         ledger.keep(number)
         await self._blocking.runs(lambda: self._executor.stop(number))
         fault_point("stopped")
         self._runs.take_ends(number, stopping=True)
+        hold = ledger.holds[number]
         self._count_again(hold, why)
         ledger.set(number, over=frozenset(hold.run.jobs))  # switches must have no entries of it
         await self._blocking.switches(lambda: self._remove(hold.admissions.values()))
@@ -333,26 +338,35 @@ class Effects:
             fault_point("one removed")
 
     def _order(self, hold: HeldRun) -> RunOrder:
+        """Return the order to start a run. Raises BadSpec if a job's user does not exist any more."""
         run = hold.run
         switch = any(each.job != ON_NO_SWITCH for each in hold.admissions.values())
         jobs = []
         for name, offset in zip(run.jobs, run.offsets, strict=True):
-            submission = self._ledger.submitted[name]
-            servers = hold.places[name].servers
+            submitted, place = self._ledger.submitted[name], hold.places[name]
+            job = submitted.job
             machines = tuple(
-                tuple(rank for rank, server in enumerate(servers) if server == host)
-                for host in hosts(servers)
+                tuple(rank for rank, server in enumerate(place.servers) if server == host)
+                for host in hosts(place.servers)
             )
             jobs.append(
-                JobOrder(
-                    _launch(submission.job, machines, switch=switch),
-                    hold.admissions[name],
-                    offset,
-                    str(self._ledger.logs(submission)),
-                    servers=hosts(servers),
-                    driver=bool(submission.job.extra.get("driver")),
-                    granted=_granted(hold.places[name]),
-                    in_flight=hold.places[name].in_flight,
+                LaunchSpec(
+                    job=Job(
+                        name=name,
+                        workers=job.workers,
+                        command=_command(job),
+                        congestion=job.congestion,
+                        numbers=job.numbers,
+                        priority=job.priority,
+                    ),
+                    machines=machines,
+                    hierarchical=not switch or len(machines) < job.workers,  # ranks of a machine sum there
+                    places=hosts(place.servers),
+                    offset=offset,
+                    logs=str(self._ledger.logs(submitted)),
+                    granted=_granted(place),
+                    in_flight=place.in_flight,
+                    driver=bool(job.extra.get("driver")),
                 )
             )
         offers = self._network.offers
@@ -364,6 +378,7 @@ class Effects:
             offers.lanes,
             offers.salted,
             tuple(jobs),
+            hold.admissions,
             mode=offers.mode,
             paced=paced,
         )
@@ -373,23 +388,6 @@ def _granted(place: Place) -> int:
     """Return the number of exclusive slots that a job has at `place`, summed over all switches."""
     own = place.standing is SlotStatus.GRANTED
     return sum(region.size for region in place.regions.values()) if own else 0
-
-
-def _launch(job: Job, machines: tuple[tuple[int, ...], ...], *, switch: bool) -> LaunchSpec:
-    """Return the specification of how to start a job's workers on machines.
-
-    `machines` has the ranks of each machine. `switch` is whether the run's jobs use switches. If ranks share
-    a machine, they sum there first. Raises BadSpec if the job's user does not exist any more.
-    """
-    runs = Job(
-        name=job.name,
-        workers=job.workers,
-        command=_command(job),
-        congestion=job.congestion,
-        numbers=job.numbers,
-        priority=job.priority,
-    )
-    return LaunchSpec(job=runs, machines=machines, hierarchical=not switch or len(machines) < job.workers)
 
 
 def _command(job: Job) -> tuple[str, ...]:

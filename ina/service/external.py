@@ -73,7 +73,7 @@ class ExternalRuns:
 
     def start(self, order: RunOrder) -> None:
         """Start a run, unless it runs already. Raises OSError."""
-        if any(job.spec.job.command for job in order.jobs):
+        if any(job.job.command for job in order.jobs):
             self._own_runs.add(order.number)
             self._own.start(order)
             return

@@ -30,7 +30,7 @@ from hostlib.launch.launcher import JobLog, WorkerExit
 from ina.launch.job_run import JobEnd, JobRun
 from ina.launch.spec import JobResult, LaunchSpec, goodput_bps, metrics
 from ina.service.network import Key, Links, counted
-from ina.service.records import SubmittedJob, Wiring
+from ina.service.records import JobRecord, Wiring
 from ina.service.steps import HeldRun
 from ina.switches.admission import admitted
 from ina.switches.fabric import SwitchFabric
@@ -192,7 +192,7 @@ class FabricNetwork:
         """Features and sizes that the switch program offers to jobs. Raises ControllerError."""
         return self._fabric.offers
 
-    def admit(self, submission: SubmittedJob, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
+    def admit(self, submission: JobRecord, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
         """Admit a job to the switches and, if the job shares slots, to the fallback server.
 
         The core has chosen only the job's slots: the fabric has a topology of its own, in which it chooses

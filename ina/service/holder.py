@@ -66,8 +66,8 @@ class ExternalJob:
 def _granted(spec: LaunchSpec, grant: JobGrant) -> JobRun:
     """Return the `JobRun` of a job that a controller has admitted, given the settings in its `grant`."""
     offers = SwitchInfo(grant["lanes"], 0, 0, 0, mode="shared", salted=grant["salted"])
-    beside = grant["switches"].pop("", None)
-    tree = record_of(TreeAdmission, {"switches": grant["switches"], "beside": beside})
+    switches = {name: each for name, each in grant["switches"].items() if name}
+    tree = record_of(TreeAdmission, {"switches": switches, "beside": grant["switches"].get("")})
     hosts = UdpHosts(grant["address"])
     return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=grant["paced"], crosses=grant["crosses"])
 

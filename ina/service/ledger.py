@@ -48,7 +48,7 @@ from ina.faults import fault_point
 from ina.launch.files import plain, record_of
 from ina.service.clock import Clock
 from ina.service.quotas import Quota, Quotas
-from ina.service.records import ArchivedJob, Retention, SubmittedJob, Wiring
+from ina.service.records import ArchivedJob, JobRecord, Retention, Wiring
 from ina.service.steps import HeldRun, held_run
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Ledger:
     Attributes:
         policies: The current policies.
         core: The core. Only events change it (`record`).
-        submitted: The submission of each job that is not archived, by the job's id.
+        submitted: The record of each job that is not archived, as submitted, by the job's id.
         submissions: Number of all jobs ever submitted.
         called: By name that owners gave to jobs, the ids of the jobs with this name, oldest first.
         keys: By tenant and idempotency key, the ids of the jobs that were submitted with this key.
@@ -147,7 +147,7 @@ class Ledger:
         self.policies, first = self._first(policies, topology)
         self._wiring = Wiring.of(first)
         self.core = self.policies.core(self.topology)
-        self.submitted: dict[str, SubmittedJob] = {}
+        self.submitted: dict[str, JobRecord] = {}
         self.called: dict[str, list[str]] = {}
         self.keys: dict[tuple[str, str], list[str]] = {}
         self.drained: dict[str, str] = {}
@@ -417,8 +417,8 @@ class Ledger:
         folder = self.store.folder / "logs"
         return [each for each in folder.iterdir() if each.name not in known] if folder.exists() else []
 
-    def named(self, reference: str) -> list[SubmittedJob]:
-        """Return the submissions of the jobs with this name, id or number, oldest first."""
+    def named(self, reference: str) -> list[JobRecord]:
+        """Return the records, as submitted, of the jobs with this name, id or number, oldest first."""
         number = _NUMBER.fullmatch(reference)
         found = {*self.called.get(reference, ()), *({reference} & self.submitted.keys())}
         if number is not None and not number[1]:
@@ -536,13 +536,19 @@ class Ledger:
                 assert event.job is not None
                 tenant, key = body.get("tenant", ""), body.get("key", "")
                 self.submissions += 1
-                submission = SubmittedJob(self.submissions, event.job, tenant, key, body.get("holder", ""))
-                self.submitted[submission.job.name] = submission
-                self.called.setdefault(submission.called, []).append(submission.job.name)
+                submission = JobRecord(
+                    number=self.submissions,
+                    job=event.job,
+                    tenant=tenant,
+                    key=key,
+                    holder=body.get("holder", ""),
+                )
+                self.submitted[submission.name] = submission
+                self.called.setdefault(submission.called, []).append(submission.name)
                 if key:
-                    self.keys.setdefault((tenant, key), []).append(submission.job.name)
-                if why := self.quotas.take(submission.job.name, tenant, submission.job.gpus):
-                    self._note(event.at_s, "waits", submission.job.name, why)
+                    self.keys.setdefault((tenant, key), []).append(submission.name)
+                if why := self.quotas.take(submission.name, tenant, submission.job.gpus):
+                    self._note(event.at_s, "waits", submission.name, why)
                     return
             case Retried():
                 submission = self.submitted[event.job]
@@ -619,9 +625,7 @@ class Ledger:
 
     def set(self, number: int, **changes: Any) -> None:
         """Change attributes of the held run `number` in memory; `keep` stores them."""
-        hold = self.holds[number]
-        for name, value in changes.items():
-            setattr(hold, name, value)
+        self.holds[number] = replace(self.holds[number], **changes)
         self.stirred = True
         self.changes += 1
 
@@ -637,9 +641,9 @@ class Ledger:
             self.store.remove_hold(number)
         fault_point("hold removed")
 
-    def logs(self, said: SubmittedJob) -> Path:
+    def logs(self, submitted: JobRecord) -> Path:
         """Return the path of the folder for the output of a job's ranks."""
-        return self.store.folder / "logs" / str(said.number)
+        return self.store.folder / "logs" / str(submitted.number)
 
 
 def _node(event: ServerGone | ServerBack | SwitchGone | SwitchBack) -> str:

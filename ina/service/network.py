@@ -26,7 +26,7 @@ from controller.switches.reconcile import per_switch, reconcile
 from controller.switches.target import Revision, TableEntry
 from controller.vocabulary import Region, Topology
 from ina.faults import fault_point
-from ina.service.records import SubmittedJob, Wiring
+from ina.service.records import JobRecord, Wiring
 from ina.service.steps import ON_NO_SWITCH, HeldRun
 from ina.service.views import AuditView, DifferenceView
 from ina.switches.admission import deployment
@@ -67,7 +67,7 @@ class Network(Protocol):
     def paced(self) -> bool:
         """Whether workers' time-outs must follow the pace of results, because the switches are slow."""
 
-    def admit(self, submission: SubmittedJob, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
+    def admit(self, submission: JobRecord, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
         """Admit a job of a held run to switches.
 
         Args:
@@ -209,7 +209,7 @@ class ClusterNetwork:
         assert self._offers is not None
         return self._offers
 
-    def admit(self, submission: SubmittedJob, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
+    def admit(self, submission: JobRecord, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
         """Admit a job to the switches of its tree, if it has one: a job on one server needs no switch.
 
         See `Network.admit`. Users can read the job's registration at the switches.

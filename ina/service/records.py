@@ -20,30 +20,6 @@ ArchivedJob = tuple[int, str, Mapping[str, Any]]
 OVER: frozenset[State] = frozenset({"completed", "failed", "cancelled", "missed", "refused"})
 
 
-@dataclass(frozen=True, slots=True)
-class SubmittedJob:
-    """The submission of a job.
-
-    Attributes:
-        number: The number of the submission, from 1.
-        job: The job. Its name is its id in the service; its `arrival_s` is the time of the submission.
-        tenant: The tenant that submitted the job.
-        key: The submission's idempotency key; "": none.
-        holder: SHA-256 of the holder's token, if the job is external (`ina.service.external`); else "".
-    """
-
-    number: int
-    job: Job
-    tenant: str = ""
-    key: str = ""
-    holder: str = ""
-
-    @property
-    def called(self) -> str:
-        """The name that the owner gave the job: its id without ``#NUMBER``, see `id_of`."""
-        return self.job.name.removesuffix(f"#{self.number}")
-
-
 def id_of(name: str, number: int, tenant: str, taken: Container[str]) -> str:
     """Return a unique id for a job in the service, which is its name or ``NAME#NUMBER``.
 
@@ -62,10 +38,16 @@ def id_of(name: str, number: int, tenant: str, taken: Container[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """A job's current state. Times are seconds since the service was first started.
+    """A job from its submission to its end. Times are seconds since the service was first started.
+
+    The ledger keeps the record as the job was submitted; `Reports` returns it with the job's current state.
 
     Attributes:
-        submitted: The job's submission.
+        number: The number of the submission, from 1.
+        job: The job. Its name is its id in the service; its `arrival_s` is the time of the submission.
+        tenant: The tenant that submitted the job.
+        key: The submission's idempotency key; "": none.
+        holder: SHA-256 of the holder's token, if the job is external (`ina.service.external`); else "".
         state: The job's state, such as "queued" or "completed" (`State`).
         reason: Why the job is in this state: why it waits, was refused, or ended.
         place: The job's servers, tree and slots while it runs; else None.
@@ -80,8 +62,12 @@ class JobRecord:
         late: Whether the job has missed its deadline, or is estimated to miss it.
     """
 
-    submitted: SubmittedJob
-    state: State
+    number: int
+    job: Job
+    tenant: str = ""
+    key: str = ""
+    holder: str = ""
+    state: State = "queued"
     reason: str = ""
     place: Place | None = None
     run: int | None = None
@@ -97,7 +83,12 @@ class JobRecord:
     @property
     def name(self) -> str:
         """The job's id."""
-        return self.submitted.job.name
+        return self.job.name
+
+    @property
+    def called(self) -> str:
+        """The name that the owner gave the job: its id without ``#NUMBER``, see `id_of`."""
+        return self.name.removesuffix(f"#{self.number}")
 
     @property
     def over(self) -> bool:

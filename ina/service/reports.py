@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from controller.core import FinishedJob
 from controller.vocabulary.errors import plural
@@ -13,7 +14,7 @@ from ina.service.effects import Effects
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures, holders, percent
 from ina.service.network import ClusterNetwork
-from ina.service.records import JobRecord, State, SubmittedJob
+from ina.service.records import JobRecord, State
 from ina.service.steps import HeldRun
 from ina.service.views import (
     ClusterView,
@@ -107,27 +108,27 @@ class Reports:
 
     def _of(
         self,
-        submission: SubmittedJob,
+        submitted: JobRecord,
         over: Mapping[str, FinishedJob],
         held: Mapping[str, HeldRun],
         waits: Mapping[str, str],
         troubles: Mapping[str, str],
     ) -> JobRecord:
-        name, now_s = submission.job.name, self._ledger.now_s
+        name, now_s = submitted.name, self._ledger.now_s
         if name in self._ledger.core.refused:
-            return JobRecord(submitted=submission, state="refused", reason=self._ledger.core.refused[name])
+            return replace(submitted, state="refused", reason=self._ledger.core.refused[name])
         if (why := self._ledger.quotas.waits(name)) is not None:
-            return JobRecord(submitted=submission, state="queued", reason=why)
+            return replace(submitted, state="queued", reason=why)
         if name in self._ledger.left:
             outcome, why = self._ledger.left[name]
-            return JobRecord(submitted=submission, state=outcome, reason=why, late=outcome == "missed")
-        due_s = submission.job.due_s
+            return replace(submitted, state=outcome, reason=why, late=outcome == "missed")
+        due_s = submitted.job.due_s
         again, _ = self._ledger.again.get(name, (0, -1))
         job = self._ledger.core.jobs.get(name)
         if job is None:
             ended = over[name]
-            return JobRecord(
-                submitted=submission,
+            return replace(
+                submitted,
                 state=ended.outcome,
                 reason=ended.reason,
                 started_s=ended.job.start_s,
@@ -148,8 +149,8 @@ class Reports:
         left_s = max(0.0, job.iterations_left(now_s) * job.alone_s)
         # It runs longer than its job file states, and reports no progress: its end is unknown.
         unknown = left_s < _KNOWN_S and not self._ledger.latest.get(name)
-        return JobRecord(
-            submitted=submission,
+        return replace(
+            submitted,
             state=state,
             reason=troubles.get(name)
             or ("" if started else engine)
@@ -170,7 +171,7 @@ class Reports:
         record, now_s = self.record(name), self._ledger.now_s
         advice = [record.reason] if record.reason and not record.over else []
         if record.late and not record.over:
-            due_s = record.submitted.job.due_s
+            due_s = record.job.due_s
             assert due_s is not None
             past_s = now_s - due_s
             if past_s > 0:

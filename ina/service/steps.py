@@ -23,7 +23,7 @@ _TREE = ("root", "parents", "aggregators")
 Stage = Literal["preparing", "running", "stopping"]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class HeldRun:
     """A run that holds GPUs: its workers are being started, are running, or are being stopped.
 
@@ -43,9 +43,9 @@ class HeldRun:
     stage: Stage = "preparing"
     over: frozenset[str] = frozenset()
     busy: bool = False
-    admissions: dict[str, TreeAdmission] = field(default_factory=dict)
-    udp_ports: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    before: dict[str, float] = field(default_factory=dict)
+    admissions: Mapping[str, TreeAdmission] = field(default_factory=dict)
+    udp_ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    before: Mapping[str, float] = field(default_factory=dict)
 
     def of_switches(self) -> dict[str, TreeAdmission]:
         """Return the admissions that switches should have, by job.

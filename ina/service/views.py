@@ -323,14 +323,14 @@ class LogView(TypedDict):
 
 def of_job(record: JobRecord, now_s: float) -> JobView:
     """Convert a job's record to JSON. The job's estimated end is `now_s` plus its estimated time left."""
-    job, place = record.submitted.job, record.place
+    job, place = record.job, record.place
     tree = place.tree if place else None
     left_s = _finite(record.left_s)
     return {
-        "name": record.submitted.called,
+        "name": record.called,
         "id": job.name,
-        "number": record.submitted.number,
-        "tenant": record.submitted.tenant,
+        "number": record.number,
+        "tenant": record.tenant,
         "state": record.state,
         "reason": record.reason,
         "over": record.over,
@@ -406,7 +406,7 @@ def of_admission(record: JobRecord, stop: str, lease_s: float, now_s: float) -> 
         now_s: The current time, in seconds since the service was first started.
     """
     return {
-        "name": record.submitted.called,
+        "name": record.called,
         "state": record.state,
         "reason": record.reason,
         "over": record.over,

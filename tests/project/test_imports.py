@@ -190,7 +190,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     "ina.launch": (
         *(*CONTROLLER, *HOST, "controller.core/", "controller.policies.memory/"),
-        *("bmv2_topos.testbeds.netns/", "ina.errors", "ina.faults", "ina.quickly"),
+        *("hostlib.wire.tree", "bmv2_topos.testbeds.netns/", "ina.errors", "ina.faults", "ina.quickly"),
     ),
     "ina.bench": (
         *(*CONTROLLER, "controller.policies.grouping/", "controller.policies.scheduling.synergy/"),

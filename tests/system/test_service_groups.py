@@ -91,8 +91,7 @@ def plans(state: Path) -> list[Plan]:
     """Return what is being run, in order of starts."""
     orders = [json.loads(path.read_text()) for path in (state / "runs").glob("*/run.json")]
     found = [
-        Plan(each["number"], {job["spec"]["job"]["name"]: job["offset"] for job in each["jobs"]})
-        for each in orders
+        Plan(each["number"], {job["job"]["name"]: job["offset"] for job in each["jobs"]}) for each in orders
     ]
     return sorted(found)
 

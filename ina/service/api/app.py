@@ -186,17 +186,17 @@ async def jobs(
         records = service.reports.records()
         begin = after
         if begin < 0:
-            begin += records[-1].submitted.number if records else 0
+            begin += records[-1].number if records else 0
         wanted = [
             record
             for record in records
-            if person.owns(record.submitted.tenant)
-            and record.submitted.number > begin
+            if person.owns(record.tenant)
+            and record.number > begin
             and (not state or record.state in state)
-            and tenant in (None, record.submitted.tenant)
+            and tenant in (None, record.tenant)
         ]
         now_s, page = service.ledger.now_s, wanted[:limit]
-        following = page[-1].submitted.number if len(wanted) > limit else None
+        following = page[-1].number if len(wanted) > limit else None
         return {"now_s": now_s, "jobs": [views.of_job(each, now_s) for each in page], "next": following}
 
     shared: Shared = request.app.state.shared
@@ -252,7 +252,7 @@ async def logs(
     last: Last = -1,
 ) -> Response:
     """Return the output of a rank of a job."""
-    name, workers = record.name, record.submitted.job.workers
+    name, workers = record.name, record.job.workers
     if not 0 <= rank < workers:
         raise Problem(404, f"job {name!r} has ranks 0 to {workers - 1}, not {rank}")
     path = service.log(name, rank)
@@ -311,7 +311,7 @@ async def cluster(request: Request, service: Serving, person: Asker) -> Response
     """Return servers, switches, links, and the jobs that use them."""
 
     def make() -> object:
-        records = [each for each in service.reports.records() if person.owns(each.submitted.tenant)]
+        records = [each for each in service.reports.records() if person.owns(each.tenant)]
         view = service.reports.cluster(records, operates=person.operates)
         return view if person.operates else views.hiding(view, {each.name for each in records})
 
@@ -466,7 +466,7 @@ def _may_see(service: Daemon, person: Person, decision: LogLine, left_out: Conta
         return True
     for name in decision.entry.jobs:
         with contextlib.suppress(Unknown):
-            if person.owns(service.reports.record(name).submitted.tenant):
+            if person.owns(service.reports.record(name).tenant):
                 return True
     return False
 

@@ -61,7 +61,7 @@ class History:
     def view(self, person: Person) -> MemoryView:
         """Return the history, without the names of jobs that the person may not see."""
         self.sample()
-        own = {each.name for each in self._service.reports.records() if person.owns(each.submitted.tenant)}
+        own = {each.name for each in self._service.reports.records() if person.owns(each.tenant)}
 
         def shown(shares: list[ShareView]) -> list[ShareView]:
             return shares if person.operates else hidden(shares, own)

@@ -214,7 +214,7 @@ class Mishaps:
         return record.name
 
     async def _duplicate(self, daemon: Daemon) -> bool:
-        said = [each.submitted for each in daemon.reports.records() if not each.over]
+        said = [each for each in daemon.reports.records() if not each.over]
         if not said:
             return False
         other = self._rng.choice(said)

@@ -239,7 +239,7 @@ class Schedule:
                     await daemon.drain(name, back=True)
             going = [record for record in daemon.reports.records() if not record.over]
             for record in going:
-                if record.submitted.called in self.world.endless:
+                if record.called in self.world.endless:
                     await daemon.cancel(record.name)
             if not going and not daemon.ledger.holds:
                 return
@@ -277,7 +277,7 @@ class Schedule:
     def _ends(self) -> dict[str, tuple[str, str]]:
         """Return the state of each job and its reason, also of those that are forgotten."""
         found: dict[str, tuple[str, str]] = {
-            record.submitted.called: (record.state, record.reason) for record in self.daemon.reports.records()
+            record.called: (record.state, record.reason) for record in self.daemon.reports.records()
         }
         for name in self.world.iterations.keys() - found.keys():
             for archived in self.daemon.ledger.archived(name):

@@ -45,7 +45,7 @@ async def test_a_job_that_waits_is_missed_when_its_deadline_passes_and_never_sta
     assert (record.state, record.late) == ("missed", True)
     assert "it was waiting, with 10,000,000 of 10,000,000 iterations left" in record.reason
     assert record.ended_s is not None
-    assert record.submitted.job.due_s == pytest.approx(record.ended_s, abs=0.2)
+    assert record.job.due_s == pytest.approx(record.ended_s, abs=0.2)
     await served.until(lambda: daemon.reports.record("long").over)
     assert (daemon.reports.record("long").state, daemon.reports.record("long").late) == ("completed", False)
     assert world.completed == {"long": 1}
@@ -65,7 +65,7 @@ async def test_a_job_whose_file_says_too_little_is_ended_when_its_deadline_passe
     assert record.state == "missed", record
     assert "it was still running after the 20 iterations" in record.reason
     assert record.ended_s is not None
-    assert record.submitted.job.due_s == pytest.approx(record.ended_s, abs=0.2)
+    assert record.job.due_s == pytest.approx(record.ended_s, abs=0.2)
     await served.until(lambda: daemon.reports.record("next").over)
     assert world.completed == {"next": 1}
     await served.clean()

@@ -53,7 +53,7 @@ async def test_the_oldest_jobs_are_forgotten_beyond_a_number_and_their_records_a
     numbers = [each.number for each in served.daemon.reports.decisions()]
     assert numbers == sorted(numbers)
     assert served.daemon.ledger.log.counts["submitted"] == 6
-    logs = {str(served.daemon.reports.record(name).submitted.number) for name in kept}
+    logs = {str(served.daemon.reports.record(name).number) for name in kept}
     await served.until(lambda: {each.name for each in (served.folder / "logs").iterdir()} == logs)
     before = [(each.number, each.entry.text) for each in served.daemon.reports.decisions()]
     await served.again()
@@ -62,7 +62,7 @@ async def test_the_oldest_jobs_are_forgotten_beyond_a_number_and_their_records_a
         : len(before)
     ] == before
     await run(served, "j0")
-    assert served.daemon.reports.record("j0").submitted.number == 7
+    assert served.daemon.reports.record("j0").number == 7
     await served.clean()
 
 
@@ -142,7 +142,7 @@ async def test_a_name_is_free_when_its_job_is_over_and_each_is_found_again(serve
     job = Job(name="again", workers=1, servers=(LEFT,), command=("train",), iterations=20)
     for number in range(1, 5):
         (made,) = await served.daemon.submit([job])
-        assert (made.submitted.number, made.submitted.called) == (number, "again")
+        assert (made.number, made.called) == (number, "again")
         with pytest.raises(Conflict, match="'again' that is not over"):
             await served.daemon.submit([job])
         await served.until(lambda name=made.name: served.daemon.reports.record(name).over)  # type: ignore[misc]

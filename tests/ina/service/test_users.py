@@ -151,7 +151,7 @@ def test_nobody_chooses_a_user_in_a_job(bed: Bed) -> None:
     ) as http:
         body = {"jobs": [job("a", extra={"user": "root", "folder": "/"})]}
         assert http.post("/v1/jobs", json=body).status_code == 201
-    extra = bed.daemon.reports.record("a#1").submitted.job.extra
+    extra = bed.daemon.reports.record("a#1").job.extra
     assert extra == {"folder": "/", **({"user": "nobody"} if os.geteuid() == 0 else {})}
 
 

@@ -87,7 +87,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.in_flight = {job.name: job.in_flight for job in self.order.jobs}
-        self.admissions = {job.name: job.admission for job in self.order.jobs}
+        self.admissions = self.order.admissions
 
 
 class Fallbacks:
@@ -264,7 +264,7 @@ class World:
             if name in status.ends:
                 continue
             admission = run.admissions[name]
-            if lost := {server: why for server, why in self.dead.items() if server in job.servers}:
+            if lost := {server: why for server, why in self.dead.items() if server in job.places}:
                 status.lost, status.ends[name] = lost, "rank 0 has lost rank 1"
                 continue
             if called in self.absent:
