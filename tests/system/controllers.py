@@ -96,9 +96,14 @@ class Controller:
 
     def start(self, **variables: str) -> None:
         """Start it; return when it serves."""
+        self.spawn([*self.command, "--listen", self.url], **variables)
+        self.until(self.serves)
+
+    def spawn(self, command: Sequence[str], **variables: str) -> None:
+        """Start a command as its process."""
         with (self.folder / "controller.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*self.before, *self.command, "--listen", self.url],
+                [*self.before, *command],
                 cwd=ROOT,
                 env={**self.environment, **variables},
                 stdin=subprocess.DEVNULL,
@@ -106,7 +111,6 @@ class Controller:
                 stderr=log,
                 start_new_session=True,
             )
-        self.until(self.serves)
 
     @contextlib.contextmanager
     def serving(self, **variables: str) -> Iterator[Client]:

@@ -1,9 +1,8 @@
-"""Runs that share a running switch, and what is left of a run that is interrupted: nothing."""
+"""Runs that share a running switch."""
 
 from __future__ import annotations
 
 import json
-import signal
 import socket
 from collections.abc import Iterator
 
@@ -11,7 +10,7 @@ import pytest
 
 from controller import connect
 from tests.system.attached import PORTS, Attached, open_switch
-from tests.system.command import PATIENT, begun, children, good, refused, runs, start, succeed, worker
+from tests.system.command import PATIENT, good, refused, start, succeed, worker
 
 LANES = ("--lanes", 32)
 
@@ -69,21 +68,6 @@ def test_a_run_whose_worker_address_is_taken_says_so(attached: Attached) -> None
         said = refused("run", "-np", 2, *LANES, *attached.options, *worker("sums.py"), status=1)
     assert f"cannot bind UDP {host}:{int(base) + PORTS[1]} for the host at switch port {PORTS[1]}" in said
     assert "--worker-base" in said
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_run_takes_its_workers_and_its_job_along(
-    attached: Attached, number: signal.Signals
-) -> None:
-    process = begun(start("run", "-np", 2, *LANES, *attached.options, *worker("sums.py")), 2)
-    workers = children(process.pid)
-    assert len(workers) == 2 + 1  # the keeper
-    process.send_signal(number)
-    process.communicate()
-    assert process.returncode == 128 + number
-    assert not any(runs(pid) for pid in workers)
-    with connect(attached.address) as controller:
-        assert controller.jobs() == {}
 
 
 def test_more_workers_than_the_switch_has_ports_are_refused_before_they_start(attached: Attached) -> None:

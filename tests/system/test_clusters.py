@@ -257,27 +257,6 @@ def started(
     ]
 
 
-def test_a_machine_whose_cable_is_cut_is_named_by_ranks_of_any_launcher(here: Cluster) -> None:
-    """No connection to it closes; its own ranks end, too."""
-    here.serve_fallback()
-    ranks = started(here, 3, LOOP, {})
-    for rank in ranks:
-        all_going(rank, 1)
-    here.cable("h3", "down")
-    try:
-        found = [ended(rank) for rank in ranks]
-    finally:
-        here.cable("h3", "up")
-    for status, _, errors in found[:2]:
-        assert status == 1
-        assert re.search("PeerLost: .*lost rank 2: its machine has not answered for 10 s", errors), errors
-    status, _, errors = found[2]
-    assert status == 1
-    assert re.search(r"JobFault: .*the launcher at 10\.\S+ has not answered for 10 s|PeerTimeout", errors), (
-        errors
-    )
-
-
 def test_a_job_whose_holder_is_killed_leaves_the_switches(here: Cluster) -> None:
     """The fallback server's machine watches its lease: nobody else is left who does."""
     here.serve_fallback()

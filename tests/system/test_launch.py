@@ -53,7 +53,7 @@ ENDS: dict[str, tuple[tuple[object, ...], Sequence[object], int, signal.Signals,
         *(("-np", 2), sleeps("trap '' TERM HUP INT;"), 2),
         *(signal.SIGKILL, 2 + 2 * 3),
     ),
-    "its switch and its worker's children": ((), sleeps(), 1, signal.SIGTERM, 2 + 3),
+    "its switch and its worker's children": ((), sleeps(), 1, signal.SIGHUP, 2 + 3),
     "a fallback server": (("-np", 2, *SHARED), worker("sums.py"), 2, signal.SIGKILL, 1 + 1 + 2 + 1),
     "all its switches and its fallback server": (
         *((*SHARED, "--tree", "2x2"), worker("sums.py"), 4),

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -23,7 +22,7 @@ from hostlib.launch.hosting import MEETING_S
 from hostlib.launch.launched_rank import launched_rank
 from hostlib.meet.connections import listen
 from hostlib.meet.private_folder import private_folder
-from tests.system.command import FAMILY, ROOT, begun, ended, ends, ina, relatives, start, succeed, until
+from tests.system.command import FAMILY, ROOT, begun, ended, ina, relatives, start, succeed, until
 
 LAUNCHES = itertools.count()
 SUM = (
@@ -61,12 +60,6 @@ def openmpi(size: int) -> list[dict[str, str]]:
         }
         for rank in range(size)
     ]
-
-
-def test_ranks_of_mpirun_have_a_job_admitted_that_ends_with_them() -> None:
-    ranks = launch(SUM, openmpi(2))
-    assert succeed(ranks) == [f"{rank} [2. 2. 2.]\n" for rank in range(2)]
-    nothing_left()
 
 
 def nothing_left() -> None:
@@ -164,17 +157,6 @@ def test_a_killed_first_rank_ends_the_job_for_all() -> None:
     assert ranks[1].returncode == 1
     assert "PeerLost" in said[1][1]
     assert "lost rank 0" in said[1][1]
-    nothing_left()
-
-
-def test_a_switch_that_dies_ends_the_job_for_all() -> None:
-    code = f"{SUM}; print('started', flush=True)\nwhile True: ina.allreduce(np.ones(3, np.float32))"
-    ranks = [begun(process, word="2. 2.") for process in launch(code, openmpi(2))]
-    (switch,) = started_as("-m ina switch")
-    os.kill(switch, signal.SIGKILL)
-    for status, _, errors in ends(ranks):
-        assert status == 1
-        assert re.search("JobFault: .* the switch process was killed by SIGKILL", errors), errors
     nothing_left()
 
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -117,19 +116,6 @@ def test_a_run_that_finds_no_room_beside_jobs_that_are_held_ends_once_all_were_r
     assert said.splitlines()[-1] == f"ina: {NO_ROOM}", said
     assert waited_s < LEASE_S, "a quarter of the lease is enough"
     ended(process, by=signal.SIGTERM)
-
-
-def test_runs_whose_clocks_are_a_day_apart_leave_each_other_alone(attached: Attached, tmp_path: Path) -> None:
-    """One that was 90 s ahead removed the other's running job."""
-    goes_on = f"echo started; until [ -e {tmp_path}/enough ]; do sleep 0.05; done"
-    process = begun(start("run", *LANES, *attached.options, "--", "sh", "-c", goes_on))
-    with connect(attached.address) as controller:
-        (job,) = controller.jobs()
-        other = skewed(86_400, "run", *LANES, *attached.options, *SUMS)
-        assert ended(other)[::2] == (0, "")
-        assert list(controller.jobs()) == [job]
-        (tmp_path / "enough").touch()
-        assert ended(process)[::2] == (0, "")
 
 
 def test_the_age_of_a_job_is_right_whatever_clock_its_run_has(attached: Attached) -> None:

@@ -119,11 +119,6 @@ def test_ranks_of_mpirun_on_two_machines_are_summed_there_first(here: Cluster) -
     ]
 
 
-def test_ranks_of_srun_on_two_machines(here: Cluster) -> None:
-    ranks = [start(here, rank, ["-c", SUM], slurm(rank, 2, 0, rank, "1(x2)")) for rank in range(2)]
-    assert answers(ranks) == [[rank, 2, [1, 3, 5, 7, 9], True, True] for rank in range(2)]
-
-
 def test_several_ranks_on_a_machine_of_several_have_to_be_summed_there(here: Cluster) -> None:
     places = [(0, 0, 0), (1, 0, 1), (2, 1, 0)]
     ranks = [

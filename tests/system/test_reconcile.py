@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller import Deployment, Fleet, Region, SwitchSession, TreeAdmission, Uplink
-from controller.errors import NotPrimary
+from controller import Deployment, Fleet, SwitchSession, TreeAdmission, Uplink
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches.fleet import ReconcileReport
 from ina.switches.programs import bundle
@@ -92,34 +91,3 @@ def test_a_switch_started_anew_is_programmed_as_before_and_the_other_is_left_alo
         assert bed.fleet.reconcile(desired, program=program) == ReconcileReport(())
         assert bed.written() == {}
         assert [target.turns for target in bed.targets.values()] == [0, 0]
-
-
-def test_what_is_not_desired_goes_children_first_and_another_region_is_moved_to(bed: Bed) -> None:
-    bed.fleet.reconcile([], program=bundle("shared", LANES))
-    tree, other, last = jobs(bed)
-    bed.written()
-    wanted = [other]
-    bed.fleet.reconcile(
-        [other.at(dict.fromkeys(other.switches, Region(0, 64)))], may_remove=lambda job: False
-    )
-    bed.written()
-    report = bed.fleet.reconcile(wanted)
-    removed = [(action.verb, action.switch, action.job) for action in report.actions]
-    assert removed[0] == ("remove", "a", tree.job)
-    assert {*removed[1:]} == {("remove", "root", tree.job), ("remove", "root", last.job)}
-    assert [str(waiting) for waiting in report.waiting] == [
-        f"job {other.job} at 'a' waits: it is moving to slots 0 to 63, and to slots 0 to 8191 after that"
-    ]
-    assert bed.fleet.reconcile(wanted).actions == ()
-
-
-def test_a_switch_that_another_controller_keeps_is_named(bed: Bed) -> None:
-    bed.fleet.reconcile([], program=bundle("shared", LANES))
-    desired = jobs(bed)
-    controllers = {n: SwitchSession(t, turn_timeout_s=0.5) for n, t in bed.targets.items()}
-    holder = P4RuntimeTarget(bed.targets["a"].address)
-    with holder.turn(timeout_s=10):
-        assert Fleet(controllers).reconcile(desired).done
-        with pytest.raises(NotPrimary, match="switch 'a': another controller"):
-            Fleet(controllers).reconcile(desired[1:])
-    holder.close()

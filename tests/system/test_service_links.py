@@ -66,27 +66,21 @@ def test_interfaces_say_of_links_what_a_switch_tells(bed: netns.State) -> None:
         until(lambda: agree(set()))
 
 
-def moves(command: Controller, bed: netns.State) -> None:
-    """Have a job move to another tree, as a link of its tree is cut."""
-    stop = command.folder / "stop"
-    command.submit("moves", "--until", stop, servers=["h1", "h2"])
-    command.until(lambda: command.begun("moves"))
-    root = command.job("moves")["tree"]["root"]
-    (command.folder / "moves.begun").unlink()
-    set_link(bed, root, "s4", "down")
-    try:
-        command.until(lambda: command.begun("moves"))
-        assert {command.job("moves")["tree"]["root"], root} == {"s1", "s2"}
-        stop.touch()
-        command.until(lambda: command.job("moves")["over"])
-    finally:
-        set_link(bed, root, "s4", "up")
-    assert command.job("moves")["state"] == "completed", command.said()
-    assert (command.folder / "moves").read_text() == "x"
-    command.until(command.clean)
-
-
 def test_a_job_moves_to_another_tree_when_a_link_of_its_tree_is_cut(bed: netns.State, tmp_path: Path) -> None:
-    command = Controller(tmp_path, ["--testbed", BED])
+    command, stop = Controller(tmp_path, ["--testbed", BED]), tmp_path / "stop"
     with command.serving():
-        moves(command, bed)
+        command.submit("moves", "--until", stop, servers=["h1", "h2"])
+        command.until(lambda: command.begun("moves"))
+        root = command.job("moves")["tree"]["root"]
+        (tmp_path / "moves.begun").unlink()
+        set_link(bed, root, "s4", "down")
+        try:
+            command.until(lambda: command.begun("moves"))
+            assert {command.job("moves")["tree"]["root"], root} == {"s1", "s2"}
+            stop.touch()
+            command.until(lambda: command.job("moves")["over"])
+        finally:
+            set_link(bed, root, "s4", "up")
+        assert command.job("moves")["state"] == "completed", command.said()
+        assert (tmp_path / "moves").read_text() == "x"
+        command.until(command.clean)

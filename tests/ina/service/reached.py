@@ -107,6 +107,7 @@ class Reached:
         """Lose all entries, as a switch that is started again."""
         self._target.write("DELETE", self._target.read(self.tables))
         self._wiped = True
+        self.restarts += 1
         self.revision = Revision(self.revision.booted_ns + 1, 0)
 
     def again(self) -> None:

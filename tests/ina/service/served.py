@@ -9,16 +9,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job, Link
 from controller.vocabulary.catalog import leaf_spine
+from ina.launch.spec import LaunchSpec
+from ina.service import fabric_network
 from ina.service.clock import Clock
 from ina.service.ledger import Ledger
 from ina.service.memory import StateInMemory
 from ina.service.policies import Policies
 from ina.service.records import Retention
 from ina.service.store import Store
-from tests.ina.service.virtual import Inline, VirtualLoop, World, daemon_of, in_memory, limit_pages
+from tests.ina.service.virtual import (
+    Inline,
+    VirtualLoop,
+    World,
+    daemon_of,
+    fabric_of,
+    in_memory,
+    limit_pages,
+)
 
 CLUSTER = leaf_spine(2, 2, 2, servers=2, link=Link("a", "b"))
 LEFT, RIGHT = CLUSTER.servers_for("worker")[0], CLUSTER.servers_for("worker")[-1]
@@ -34,7 +46,7 @@ class Served:
     policies: Policies
     retention: Retention = field(default_factory=Retention)
     store: str = "SQLite"
-    """The kind of its store; one in memory does not outlive a daemon."""
+    """The kind of its store; with one in memory, which ends with it, its switches are those of a command."""
 
     async def begin(self) -> None:
         """Start a daemon, and return when it serves."""
@@ -42,7 +54,8 @@ class Served:
         kept = store.fact("clock") or ""
         clock = Clock(0.0, store.last_s, kept, wall=self.loop.time, monotonic=self.loop.time)
         ledger = Ledger(store, CLUSTER, self.policies, clock, retention=self.retention)
-        self.daemon = daemon_of(ledger, self.world, Inline(self.world))
+        fabric = fabric_of(self.world) if self.store == "memory" else None
+        self.daemon = daemon_of(ledger, self.world, Inline(self.world), fabric)
         self.loop.create_task(self.daemon.run(), name="daemon")
         await self.until(lambda: not self.daemon.ready)
 
@@ -78,7 +91,9 @@ class Served:
         """Submit a job, a worker on each of these servers; let time go on until it is in a state."""
         self.world.iterations[name] = iterations
         given = {"workers": len(servers), "servers": tuple(servers), "iterations": iterations, **keys}
-        await self.daemon.submit([Job(name=name, command=("train",), **given)])
+        job = Job(name=name, command=("train",), **given)
+        self.world.specs[name] = LaunchSpec(job=job, places=job.servers)
+        await self.daemon.submit([job])
         await self.until(lambda: self.daemon.reports.record(name).state == state)
 
     async def over(self, *names: str, within_s: float = 200.0) -> list[str]:
@@ -114,7 +129,8 @@ def serving(retention: Retention = Retention(), store: str = "SQLite", **policie
     """Have a daemon serve, whose time goes on while its loop runs; its files are in memory."""
     chosen = Policies(**{"scheduler": "fifo", "allocation": AllocationSettings(memory="shared"), **policies})
     loop = VirtualLoop()
-    with in_memory("served-") as folder, closing(loop):
+    with in_memory("served-") as folder, closing(loop), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fabric_network, "KEEP_S", 0.0)  # its clock does not go on with the loop's
         served = Served(folder, loop, World(CLUSTER, 1, loop.time), chosen, retention, store)
         loop.run_until_complete(served.begin())
         yield served

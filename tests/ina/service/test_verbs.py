@@ -1,5 +1,6 @@
 """What a job goes through, on each store, in virtual time; `tests/system/test_verbs.py` has each launch.
 
+The store in memory is with the switches of one command (`FabricNetwork`), that on disk with a controller's.
 Each happens to a job that runs, to which nothing else happens, or the controller is killed right after it.
 """
 
@@ -13,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from controller.vocabulary import Job
 from ina.errors import StoreError
 from ina.service.quotas import Quota
 from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served, serving
@@ -163,13 +163,21 @@ VERBS = {
     "ends as its server is drained": Verb(ends_as_its_server_is_drained, starts=2),
     "ends on a full disk": Verb(ends_on_a_full_disk),
 }
-ON_DISK = ("ends on a full disk",)
+OF_CONTROLLERS = (
+    "ends on a full disk",
+    "loses a spine",
+    "loses a link",
+    "is cut off",
+    "loses its fallback server",
+    "loses a hung switch",
+)
+"""What happens to no job of one command: its switches have one tree, and their links are not watched."""
 CASES = [
     pytest.param(store, verb, killed, id=f"{store}-{name}{'-killed' if killed else ''}")
     for store in STORES
     for killed in (False, True)[: 2 if store == "SQLite" else 1]  # a store in memory ends with its process
     for name, verb in VERBS.items()
-    if store == "SQLite" or name not in ON_DISK
+    if store == "SQLite" or name not in OF_CONTROLLERS
 ]
 
 
@@ -198,10 +206,10 @@ def test_a_job_is_done_once_and_nothing_of_it_stays(store: str, verb: Verb, kill
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 0.1, 0.2, 0.4, 0.8])
 async def test_a_job_may_be_cancelled_while_it_is_started(served: Served, after_s: float) -> None:
     """Whether its switches, its fallback server or its workers are being started then."""
-    served.world.iterations["own"] = ITERATIONS
-    await served.daemon.submit([Job(name="own", workers=2, servers=WIDE, command=("train",))])
+    submitted = served.loop.create_task(served.submit("own", ITERATIONS, WIDE, "cancelled"))
     await asyncio.sleep(after_s)
     assert (await served.daemon.cancel("own")).state == "cancelled"
+    await submitted
     await served.clean()
 
 

@@ -24,12 +24,16 @@ from controller.p4runtime_shim.ports import PortEnds, SwitchReport
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology
 from ina.errors import RunnerGone
+from ina.launch.hosts import UdpHosts
 from ina.launch.orders import RunOrder, RunStatus
+from ina.launch.spec import FabricSpec, LaunchSpec
 from ina.service.daemon import Daemon
+from ina.service.fabric_network import FabricNetwork
 from ina.service.ledger import Ledger
 from ina.service.network import ClusterNetwork
 from ina.service.store import Store
 from ina.service.threads import Threads
+from ina.switches.fabric import SwitchFabric
 from tests.ina.service.reached import program, reached, summed
 
 T = TypeVar("T")
@@ -119,6 +123,7 @@ class World:
         runs: That were started and not forgotten.
         saved: Iterations that jobs have done and saved.
         iterations: Of each job.
+        specs: How one command starts each job.
         absent: Jobs of which a worker never joins.
         endless: Jobs that go on until they are stopped.
         silent: Jobs that tell of no iterations.
@@ -143,6 +148,7 @@ class World:
         self.runs: dict[int, _Run] = {}
         self.saved: dict[str, int] = {}
         self.iterations: dict[str, int] = {}
+        self.specs: dict[str, LaunchSpec] = {}
         self.absent: set[str] = set()
         self.endless: set[str] = set()
         self.silent: set[str] = set()
@@ -372,14 +378,59 @@ class Inline:
         """Do nothing: nothing is under way that has an effect."""
 
 
-def daemon_of(ledger: Ledger, world: World, blocking: Inline | Threads) -> Daemon:
-    """Return the real daemon of a ledger, in a world."""
+class FabricFallback:
+    """A world's fallback server as that of a fabric (`ina.fallback.process.Fallback`)."""
+
+    def __init__(self, world: World, server: str, port: int) -> None:
+        self._world, self._server, self.port = world, server, port
+
+    def add(self, job: int, description: Mapping[str, Any]) -> None:
+        served = self._world.fallbacks.served.setdefault(self._server, [])
+        served.append(self._world.fleet().read()[job])
+
+    def remove(self, job: int) -> None:
+        served = self._world.fallbacks.served[self._server]
+        served[:] = [each for each in served if each.job != job]
+
+    def check(self) -> None:
+        """Return that it serves: nothing ends it."""
+
+    def stop(self) -> None:
+        """Do nothing: it outlives the fabric."""
+
+    def statistics(self, job: int) -> dict[str, float]:
+        return {}
+
+
+class AuditedFabric(FabricNetwork):
+    """The switches of one command under a `Daemon`, which audits them."""
+
+    audit = ClusterNetwork.audit  # type: ignore[assignment, arg-type]
+
+
+def fabric_of(world: World) -> FabricNetwork:
+    """Return the switches as those of one command: one tree, whose jobs name their servers."""
+    fabric = SwitchFabric(
+        spec=FabricSpec(program="shared"),
+        topology=world.cluster,
+        fleet=world.fleet(),
+        hosts=UdpHosts(""),
+        lease_s=60.0,
+        fallback_at=lambda port: FabricFallback(world, fabric.server_host, port),
+    )
+    return AuditedFabric(fabric, world.specs, scheduled=True)
+
+
+def daemon_of(
+    ledger: Ledger, world: World, blocking: Inline | Threads, fabric: FabricNetwork | None = None
+) -> Daemon:
+    """Return the real daemon of a ledger, in a world; its switches may be those of one command."""
     return Daemon(
         ledger,
         testbed="virtual",
-        switches=ClusterNetwork(world.connect, program(), watch=world.watch),
+        switches=fabric or ClusterNetwork(world.connect, program(), watch=world.watch),
         executor=world,
-        fallbacks=world.fallbacks,
+        fallbacks=None if fabric else world.fallbacks,
         blocking=blocking,
     )
 

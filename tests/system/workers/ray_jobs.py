@@ -1,11 +1,7 @@
-"""``ray_jobs.py train ADDRESS WORKERS`` has Ray's TorchTrainer train as ``ddp.py`` does.
-
-``ray_jobs.py view`` prints Ray's own view: the nodes of each placement group that is created, by its name.
-"""
+"""``ray_jobs.py train ADDRESS WORKERS`` has Ray's TorchTrainer train as ``ddp.py`` does."""
 
 from __future__ import annotations
 
-import json
 import os
 import runpy
 import sys
@@ -14,7 +10,6 @@ from pathlib import Path
 import ray
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.util import placement_group_table
 
 
 def train(address: str, workers: str) -> None:
@@ -31,17 +26,5 @@ def train(address: str, workers: str) -> None:
     ).fit()
 
 
-def view() -> None:
-    """Print number and nodes of each placement group."""
-    ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
-    names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
-    found = {
-        group["name"]: [number, sorted(names[node] for node in group["bundles_to_node_id"].values())]
-        for number, group in placement_group_table().items()
-        if group["state"] == "CREATED"
-    }
-    print(json.dumps(found))
-
-
 if __name__ == "__main__":
-    {"train": train, "view": view}[sys.argv[1]](*sys.argv[2:])
+    train(*sys.argv[2:])
