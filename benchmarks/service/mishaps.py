@@ -109,30 +109,41 @@ MOST_GOING = 10
 """Most unfinished jobs; above it none are submitted."""
 BURST = 12
 """Jobs of a burst, most of which are cancelled at once."""
-WEIGHTS = {
-    "submit": 30,
-    "cancel": 4,
-    "cancel_at_once": 4,
-    "burst": 2,
-    "duplicate": 3,
-    "nonsense": 3,
-    "absent": 2,
-    "kill_controller": 3,
-    "stop_controller": 2,
-    "kill_runner": 3,
-    "kill_worker": 2,
-    "kill_fallback": 2,
-    "restart_switch": 3,
-    "stop_switch": 2,
-    "cut_link": 4,
-    "forget_job": 3,
-    "drain": 3,
-    "quota": 3,
-    "fill_disk": 2,
-    "slow_reader": 2,
-    "look": 6,
+KINDS = {
+    "submit": (10, 30),
+    "burst": (1, 2),
+    "duplicate": (2, 3),
+    "nonsense": (1, 3),
+    "absent": (1, 2),
+    "endless": (1, 0),
+    "cancel": (2, 4),
+    "cancel at once": (3, 4),
+    "retry": (1, 0),
+    "kill controller": (2, 3),
+    "kill controller at a step": (8, 0),
+    "stop controller": (0, 2),
+    "stop switch": (3, 2),
+    "restart switch": (3, 3),
+    "half a write": (4, 0),
+    "cut link": (5, 4),
+    "kill runner": (3, 3),
+    "kill worker": (0, 2),
+    "kill fallback": (3, 2),
+    "forget job": (0, 3),
+    "stops hang": (1, 0),
+    "calls hang": (2, 0),
+    "starts fail": (2, 0),
+    "fill disk": (2, 2),
+    "clock": (2, 0),
+    "drain": (3, 3),
+    "policies": (2, 0),
+    "quota": (2, 3),
+    "slow reader": (1, 2),
+    "look": (0, 6),
+    "cluster": (0, 0),
 }
-"""Relative frequency of each mishap."""
+"""All kinds of mishaps of a controller, each with its relative frequencies in virtual time
+(`tests.ina.service.mishaps`) and with real processes; 0: it does not happen there, or only in some tests."""
 
 NONSENSE: tuple[tuple[str, object], ...] = (
     ("workers", 0),
@@ -177,12 +188,12 @@ class Mishaps:
 
     def one(self) -> None:
         """Cause a random mishap."""
-        name = self.rng.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
+        name = self.rng.choices([*KINDS], [real for _, real in KINDS.values()])[0]
         with (self.folder / "mishaps.log").open("a") as log:
             log.write(f"{datetime.now(UTC):%H:%M:%S.%f} {name}\n")
         try:
-            if getattr(self, f"_{name}")():
-                self.happened[name.replace("_", " ")] += 1
+            if getattr(self, "_" + name.replace(" ", "_"))():
+                self.happened[name] += 1
         except Refused as error:
             if error.status not in (404, 409, 503):  # it is over by now, or the disk is full
                 self.wrong.append(f"{name}: {error.status}: {error}")
@@ -266,10 +277,8 @@ class Mishaps:
         return True
 
     def _burst(self) -> bool:
-        names = []
-        for _ in range(BURST):
-            self._number += 1
-            names.append(f"j{self._number}")
+        names = [f"j{self._number + at}" for at in range(1, 1 + BURST)]
+        self._number += BURST
         jobs = [{"name": name, "workers": 1, "command": "sleep 0.1", "iterations": 1} for name in names]
         self.client.submit(jobs)
         self.expected |= {name: Expected(sums=False) for name in names}

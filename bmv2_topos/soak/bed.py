@@ -159,10 +159,7 @@ class BuiltBed:
                 pipeline.write_counter(names.SETTLED, row, 0, 0)
 
     def _update_job(self, plan: JobPlan) -> None:
-        """Rewrite a job's rows in the job tables for the next schedule; its other entries stay the same.
-
-        Admitting all jobs again instead would take a fifth of the time of a schedule.
-        """
+        """Rewrite a job's rows in the job tables for the next schedule; its other entries stay the same."""
         for name, admission in self.fleet.jobs[plan.number].switches.items():
             changed = replace(admission, generation=plan.generation)
             if self.bed.program == "shared":

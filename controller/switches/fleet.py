@@ -8,9 +8,10 @@ nothing is lost when a fleet ends. The function `controller.switches.reconcile.r
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from controller.errors import (
@@ -23,15 +24,16 @@ from controller.errors import (
     switch_in_errors,
 )
 from controller.switches import forwarding, names
-from controller.switches.jobs import job_row, supporting_rows
 from controller.switches.layout import BESIDE_WORKER, Deployment, TreeAdmission, lay_out
 from controller.switches.model import OUTCOMES, Admission, Registration
 from controller.switches.planning import Identity, plan
 from controller.switches.reconcile import (
     Action,
+    Reconciliation,
     SwitchState,
     WaitingStep,
     Write,
+    children_first,
     in_few_writes,
     not_leased,
     per_switch,
@@ -160,47 +162,49 @@ class Fleet:
         switch_names = dict.fromkeys(switch.name for switch in deployment.root.walk())
         for name in switch_names:
             self._controller(name)
-        with self._turns(switch_names, moves=False) as observed:
-            most = min(state.info.max_members for state in observed.values())
-            parts = lay_out(deployment, max_members=most)
-            present = {
-                name: [job for job in state.contents.jobs.values() if not self._has_expired(job)]
-                for name, state in observed.items()
-            }
-            if identity is None:
-                everywhere = [job for jobs in present.values() for job in jobs]
-                identity = self.controllers[deployment.root.name].choose_identity(everywhere)
-            root, switches = observed[deployment.root.name].info, {}
-            for name, part in parts.items():
-                info, at = observed[name].info, (ports or {}).get(name, ())
-                with switch_in_errors(name):
-                    planned = plan(part, identity, info=info, present=present[name], ports=at)
-                    if info.lanes != root.lanes:
-                        raise ProgramMismatch(
-                            f"the program is built for {info.lanes} values per packet, the program of switch"
-                            f" '{deployment.root.name}' for {root.lanes}"
-                        )
-                switches[name] = replace(planned, registration=registration)
-            beside = deployment.beside and replace(deployment.beside, bitmap=BESIDE_WORKER)
-            admitted = TreeAdmission(switches, beside)
-            decision = reconcile(per_switch([admitted]), observed, may_remove=self._has_expired)
-            try:
-                self._apply_actions(decision.actions)
-            except BaseException:
-                self._roll_back(admitted)
-                raise
-        return admitted
+        planned: list[TreeAdmission] = []
 
-    def _roll_back(self, admitted: TreeAdmission) -> None:
-        """Delete all rows that a failed admission may have written: the job's row, and then the other rows.
+        def decide(observed: Mapping[str, SwitchState]) -> Reconciliation:
+            planned.append(self._plan(deployment, observed, ports or {}, identity, registration))
+            return reconcile(per_switch(planned), observed, may_remove=self._has_expired)
 
-        A write may have taken effect although its answer was lost. Errors are ignored here, because they
-        would hide the error of the admission, which is being raised.
-        """
-        for name, on_switch in reversed([*admitted.switches.items()]):
-            for rows in ([job_row(on_switch)], supporting_rows(on_switch)):
-                with contextlib.suppress(ControllerError):
-                    self.controllers[name].apply(Write("DELETE", tuple(rows)))
+        try:
+            self._bring_about(switch_names, decide, moves=False)
+        except BaseException:
+            for tree in planned:  # the errors that this returns would hide the one that is raised
+                self._take_away(tree)
+            raise
+        return planned[0]
+
+    def _plan(
+        self,
+        deployment: Deployment,
+        observed: Mapping[str, SwitchState],
+        ports: Mapping[str, Sequence[int]],
+        identity: Identity | None,
+        registration: Registration | None,
+    ) -> TreeAdmission:
+        """Return the job of a deployment as `admit` admits it to switches in these states."""
+        parts = lay_out(deployment, max_members=min(state.info.max_members for state in observed.values()))
+        present = {
+            name: [job for job in state.contents.jobs.values() if not self._has_expired(job)]
+            for name, state in observed.items()
+        }
+        if identity is None:
+            everywhere = [job for jobs in present.values() for job in jobs]
+            identity = self.controllers[deployment.root.name].choose_identity(everywhere)
+        root, switches = observed[deployment.root.name].info, {}
+        for name, part in parts.items():
+            info = observed[name].info
+            with switch_in_errors(name):
+                planned = plan(part, identity, info=info, present=present[name], ports=ports.get(name, ()))
+                if info.lanes != root.lanes:
+                    raise ProgramMismatch(
+                        f"the program is built for {info.lanes} values per packet, the program of switch"
+                        f" '{deployment.root.name}' for {root.lanes}"
+                    )
+            switches[name] = replace(planned, registration=registration)
+        return TreeAdmission(switches, deployment.beside and replace(deployment.beside, bitmap=BESIDE_WORKER))
 
     def remove(self, admission: TreeAdmission) -> None:
         """Remove a job from all its switches, children first; if this fails, call it again later.
@@ -208,27 +212,30 @@ class Fleet:
         After all switches have been tried, raises the error of the uppermost switch that failed; NoSuchJob
         only if no switch has the job any more.
         """
-        gone: list[NoSuchJob] = []
-        failed: list[ControllerError] = []
-        for name, on_switch in reversed([*admission.switches.items()]):
-            self._moving.pop((name, on_switch.job), None)
-            try:
-                with self._turns([name], moves=False) as observed:
-                    present = observed[name].contents.jobs.get(on_switch.job)
-                    if present is None or present.generation != on_switch.generation:
-                        with switch_in_errors(name):
-                            raise self.controllers[name].no_such_job(on_switch.job)
-                    self._clear(observed, lambda job: job.job == admission.job)
-            except NoSuchJob as error:
-                gone.append(error)
-            except ControllerError as error:
-                failed.append(error)
-        if failed or len(gone) == len(admission.switches):
-            raise [*gone, *failed][-1]
+        errors = self._take_away(admission)
+        failed = [error for error in errors if not isinstance(error, NoSuchJob)]
+        if failed or len(errors) == len(admission.switches):
+            raise (failed or errors)[-1]
 
-    def _clear(self, observed: Mapping[str, SwitchState], drop: Callable[[Admission], bool]) -> list[Action]:
-        """Remove the jobs for which `drop` is true, and rows that belong to no job; call within `_turns`."""
-        return self._apply_actions(reconcile({}, observed, may_remove=drop).actions)
+    def _take_away(self, tree: TreeAdmission) -> list[ControllerError]:
+        """Delete all rows of a job, children first, whether or not it was admitted as a whole.
+
+        Returns the errors of the switches that failed, in this order; NoSuchJob of a switch that did not have
+        the job.
+        """
+        here = tree.job, tree.generation  # a later job of the same id has another generation
+        drop = partial(reconcile, {}, may_remove=lambda job: (job.job, job.generation) == here)
+        errors: list[ControllerError] = []
+        for name, job in children_first(tree):
+            self._moving.pop((name, job.job), None)
+            try:
+                done = self._bring_about([name], drop, moves=False)
+                if all(action.verb != "remove" for action in done.actions):
+                    with switch_in_errors(name):
+                        raise self.controllers[name].no_such_job(job.job)
+            except ControllerError as error:
+                errors.append(error)
+        return errors
 
     def renew(self, admission: TreeAdmission, registration: Registration) -> None:
         """Replace a job's registration on all its switches. Raises NoSuchJob; SwitchError."""
@@ -253,8 +260,8 @@ class Fleet:
             with switch_in_errors(name):
                 over = any(map(controller.leases.has_expired, controller.watch_leases()))
             if over:
-                with self._turns([name], moves=False) as observed:
-                    done = self._clear(observed, controller.leases.has_expired)
+                drop = partial(reconcile, {}, may_remove=controller.leases.has_expired)
+                done = self._bring_about([name], drop, moves=False).actions
                 swept[name] += (each.admission for each in done if each.admission is not None)
         return swept
 
@@ -338,46 +345,67 @@ class Fleet:
         self._known_jobs = None
         if self._unchanged.keys() == found.keys():
             self._known_jobs = {name: {job.job: job for job in each.wanted} for name, each in found.items()}
-        touched = {action.switch for action in decision.actions}
-        with self._turns(touched) as now:
-            if any(observed[name] != each for name, each in now.items()):
-                decision = reconcile(wanted, observed | now, may_remove=may_remove)  # others' writes
-            waiting = list(decision.waiting)
-            here = [action for action in decision.actions if action.switch in touched]
-            waiting += (
-                WaitingStep(action.switch, action.job, "another controller has just written there")
-                for action in decision.actions
-                if action.switch not in touched
-            )
-            fresh = {action.switch for action in done if action.verb == "load"} & touched
-            done += self._apply_actions(here, {name for name in fresh if self.controllers[name].undisturbed})
-        return ReconcileReport(tuple(done), tuple(waiting), left_out)
 
-    @contextlib.contextmanager
-    def _turns(self, switches: Collection[str], *, moves: bool = True) -> Iterator[dict[str, SwitchState]]:
-        """Be the only controller that writes to these switches in the block; yield their states.
+        def again(now: Mapping[str, SwitchState]) -> Reconciliation:
+            if any(observed[name] != each for name, each in now.items()):  # others have written there
+                return reconcile(wanted, {**observed, **now}, may_remove=may_remove)
+            return decision
+
+        last = self._bring_about(
+            {action.switch for action in decision.actions},
+            again,
+            loaded={action.switch for action in done if action.verb == "load"},
+        )
+        return ReconcileReport((*done, *last.actions), last.waiting, left_out)
+
+    def _bring_about(
+        self,
+        switches: Collection[str],
+        decide: Callable[[Mapping[str, SwitchState]], Reconciliation],
+        *,
+        moves: bool = True,
+        loaded: Collection[str] = (),
+    ) -> Reconciliation:
+        """Be the only controller that writes to these switches: read, decide, write.
+
+        All writes for jobs go this way, but for renewals.
 
         Turns are taken in the order of addresses, so that two fleets never wait for each other.
+
+        Args:
+            switches: The switches to take turns at.
+            decide: Function that takes the states of these switches and returns what `reconcile` decides.
+            moves: Whether to read which moves are over.
+            loaded: Switches that have just got their program. Their counters are still zero if no other
+                controller has written since.
+
+        Returns:
+            What was decided; an action at another switch is not applied, but waits.
         """
+        observed: dict[str, SwitchState] = {}
         with contextlib.ExitStack() as turns:
             for name in sorted(switches, key=lambda name: self.controllers[name].address):
                 with switch_in_errors(name):
                     turns.enter_context(self.controllers[name].turn())
-            observed = {}
-            for name in switches:
-                with switch_in_errors(name):
                     observed[name] = self.controllers[name].observe(moves=moves)
-            yield observed
+            decision = decide(observed)
+            fresh = {name for name in observed if name in loaded and self.controllers[name].undisturbed}
+            here = [each for each in decision.actions if each.switch in observed]
+            self._apply_actions(here, fresh)
+        late = (
+            WaitingStep(each.switch, each.job, "another controller has just written there")
+            for each in decision.actions
+            if each.switch not in observed
+        )
+        return replace(decision, actions=tuple(here), waiting=(*decision.waiting, *late))
 
-    def _apply_actions(self, actions: Sequence[Action], fresh: Collection[str] = ()) -> list[Action]:
-        """Apply actions; return the applied actions. Call within `_turns`.
-
-        The counters of `fresh` switches are still zero.
+    def _apply_actions(self, actions: Sequence[Action], fresh: Collection[str]) -> None:
+        """Apply actions, within turns. The counters of `fresh` switches are still zero.
 
         Jobs are admitted last and together, which takes a few requests instead of several for each job.
         """
         if not actions:
-            return []
+            return
         known, self._known_jobs = self._known_jobs, None
         adds = []
         for action in actions:
@@ -401,7 +429,6 @@ class Fleet:
                 if action.verb == "add" and action.admission is not None:
                     known[action.switch][action.job] = action.admission
             self._known_jobs = known
-        return list(actions)
 
     def _apply_stage(self, stage: Sequence[tuple[str, Write]], *, at_once: bool) -> None:
         """Apply writes, in order for each switch; with `at_once`, to all switches in parallel.

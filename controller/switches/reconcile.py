@@ -136,6 +136,11 @@ def per_switch(trees: Iterable[TreeAdmission]) -> dict[str, list[Admission]]:
     return desired
 
 
+def children_first(tree: TreeAdmission) -> list[tuple[str, Admission]]:
+    """Return a job's switches and its admissions there, in the order in which the job is removed."""
+    return sorted(tree.switches.items(), key=lambda at: _depth(at[1]), reverse=True)
+
+
 def not_leased(job: Admission) -> bool:
     """Return whether a job has no lease: it may be removed, as no holder has promised to remove it."""
     return not job.leased
@@ -167,11 +172,14 @@ def reconcile(
     for switch in switches:
         switch.check()
     removed = [action for switch in switches for action in switch.remove()]
-    removed.sort(key=_depth, reverse=True)
+    removed.sort(key=lambda action: _depth(action.admission), reverse=True)
     actions = [*removed]
     actions += (action for switch in switches for action in switch.clear())
     actions += (action for switch in switches for action in switch.settle())
-    actions += sorted((action for switch in switches for action in switch.repair()), key=_depth)
+    actions += sorted(
+        (action for switch in switches for action in switch.repair()),
+        key=lambda action: _depth(action.admission),
+    )
     actions += (action for switch in switches for action in switch.move())
     actions += _add(switches)
     waiting = tuple(each for switch in switches for each in switch.waiting)
@@ -192,7 +200,7 @@ def in_few_writes(adds: Iterable[Action]) -> list[list[tuple[str, Write]]]:
         for write in before:
             cells = CounterCell if isinstance(write.entries[0], CounterCell) else TableEntry
             supporting.setdefault((action.switch, write.kind, cells), []).extend(write.entries)
-        rows.setdefault((_depth(action), action.switch), []).extend(last.entries)
+        rows.setdefault((_depth(action.admission), action.switch), []).extend(last.entries)
     stages: dict[tuple[int, bool] | None, list[tuple[str, Kind, list[Entry]]]] = {
         None: [(switch, kind, entries) for (switch, kind, _), entries in supporting.items()]
     }
@@ -208,10 +216,10 @@ def in_few_writes(adds: Iterable[Action]) -> list[list[tuple[str, Write]]]:
     ]
 
 
-def _depth(action: Action) -> tuple[int, bool]:
+def _depth(job: Admission | None) -> tuple[int, bool]:
     """Return a sort key, parents before children: nodes are numbered from the root (`layout.lay_out`)."""
-    assert action.admission is not None
-    return action.admission.node, action.admission.transit
+    assert job is not None
+    return job.node, job.transit
 
 
 def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
@@ -226,7 +234,7 @@ def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
     for (_, number), places in sorted(missing.items()):
         reasons = {switch.name: switch.keeps_out(number) for switch in places}
         if not any(reasons.values()):
-            places.sort(key=lambda switch: (switch.desired[number].node, switch.desired[number].transit))
+            places.sort(key=lambda switch: _depth(switch.desired[number]))
             yield from (switch.add(number) for switch in places)
             continue
         first = next(name for name, why in reasons.items() if why)

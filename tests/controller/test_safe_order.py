@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import given, settings
@@ -18,6 +18,7 @@ from controller.switches.reconcile import (
     Reconciliation,
     SwitchState,
     Write,
+    children_first,
     in_few_writes,
     per_switch,
     reconcile,
@@ -32,6 +33,8 @@ GROUPS = range(1, 256)
 SWITCHES = ("root", "a", "b", "c")
 SHAPES = (*TREES.values(), switch("root", 0, 1), switch("b", 0))
 ROUNDS = 40
+ALL = 1 << 30
+FATES = ("stays", "stays", "stays", "comes", "goes")
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Network:
 
 
 @st.composite
-def networks(draw: st.DrawFn) -> Network:
+def networks(draw: st.DrawFn, fates: Sequence[str] = FATES) -> Network:
     planned: list[TreeAdmission] = []
     for number in range(1, 1 + draw(st.integers(1, 4))):
         fallback = Uplink(60 + number, "02:00:00:00:fb:01", "10.0.255.2")
@@ -58,7 +61,7 @@ def networks(draw: st.DrawFn) -> Network:
         planned.append(TreeAdmission(switches))
     desired, there = [], []
     for tree in planned:
-        fate = draw(st.sampled_from(["stays", "stays", "stays", "comes", "goes"]))
+        fate = draw(st.sampled_from(fates))
         if fate != "goes":
             desired.append(tree)
         if fate != "comes":
@@ -92,11 +95,16 @@ class Rows:
         self.settled = {name: dict.fromkeys(range(1, 9), 0) for name in SWITCHES}
 
     def observe(self) -> dict[str, SwitchState]:
-        found = {}
-        for name, rows in self.at.items():
-            contents = parse(rows.values(), job_groups=GROUPS)
-            found[name] = SwitchState(INFO, [*rows.values()], contents, GROUPS, self.settled[name])
-        return found
+        return {
+            name: SwitchState(
+                INFO,
+                [*rows.values()],
+                parse(rows.values(), job_groups=GROUPS),
+                GROUPS,
+                self.settled[name],
+            )
+            for name, rows in self.at.items()
+        }
 
     def jobs(self, name: str) -> dict[int, Admission]:
         if name not in self._jobs:
@@ -200,32 +208,33 @@ def in_order(decision: Reconciliation, *, together: bool) -> Iterator[tuple[str,
         yield from ((action.switch, write) for action in adds for write in action.writes)
 
 
+def carry_out(
+    writes: Iterable[tuple[str, Write]], rows: Rows, safety: Safety, draw: random.Random, most: int = ALL
+) -> int:
+    """Apply at most so many entries; return how many more there might be.
+
+    Entries of one write take effect in any order, and the last write may stop in its middle.
+    """
+    for name, write in writes:
+        for entry in draw.sample(write.entries, len(write.entries))[:most]:
+            rows.write(name, write, entry)
+            safety.look(name, entry)
+            most -= 1
+    return most
+
+
 @settings(max_examples=effort.cases(400), deadline=None)
-@given(
-    network=networks(), together=st.booleans(), stop_after=st.integers(0, 40), seed=st.integers(0, 1 << 32)
-)
+@given(network=networks(), together=st.booleans(), left=st.integers(0, 40), seed=st.integers(0, 1 << 32))
 def test_each_prefix_of_the_writes_is_safe_for_running_jobs_and_the_next_call_goes_on_from_it(
-    network: Network, together: bool, stop_after: int, seed: int
+    network: Network, together: bool, left: int, seed: int
 ) -> None:
-    """Entries of one write take effect in any order; once, the writes stop in the middle of one."""
-    rows, draw, left = Rows(network), random.Random(seed), stop_after
+    rows, draw = Rows(network), random.Random(seed)
     desired = per_switch(network.desired)
     for _ in range(ROUNDS):
         decision = reconcile(desired, rows.observe())
-        safety = Safety(network, rows)
-        for name, write in in_order(decision, together=together):
-            entries = list(write.entries)
-            draw.shuffle(entries)
-            for entry in entries:
-                if left == 0:
-                    break
-                rows.write(name, write, entry)
-                safety.look(name, entry)
-                left -= 1
-            if left == 0:
-                break
+        left = carry_out(in_order(decision, together=together), rows, Safety(network, rows), draw, left)
         if left == 0:
-            left = -1
+            left = ALL
             continue
         moving = any(job.change for name in SWITCHES for job in rows.jobs(name).values())
         if not decision.actions and not moving:
@@ -236,3 +245,28 @@ def test_each_prefix_of_the_writes_is_safe_for_running_jobs_and_the_next_call_go
         name: {key_of(row): row for job in jobs for row in all_rows(job)} for name, jobs in desired.items()
     }
     assert {name: held for name, held in rows.at.items() if held} == wanted
+
+
+@settings(max_examples=effort.cases(200), deadline=None)
+@given(
+    network=networks(FATES[:-1]),
+    together=st.booleans(),
+    most=st.integers(0, 300),
+    seed=st.integers(0, 1 << 32),
+)
+def test_each_prefix_of_an_admission_that_fails_and_of_its_roll_back_is_safe_for_running_jobs(
+    network: Network, together: bool, most: int, seed: int
+) -> None:
+    """A fleet rolls an admission back as it removes a job: by `reconcile`, at one switch after the other."""
+    tree = network.desired[0]
+    others = [each for each in network.there if each.job != tree.job]
+    network = Network([tree, *others], others, network.lost)
+    rows, draw = Rows(network), random.Random(seed)
+    safety = Safety(network, rows)
+    decision = reconcile(per_switch([tree]), rows.observe(), may_remove=lambda job: False)
+    carry_out(in_order(decision, together=together), rows, safety, draw, most)
+    for name, at in children_first(tree):
+        observed = {name: rows.observe()[name]}
+        decision = reconcile({}, observed, may_remove=lambda job: job.generation == tree.generation)
+        carry_out(in_order(decision, together=together), rows, safety, draw)
+        assert not rows.at[name].keys() & {key_of(row) for row in all_rows(at)}

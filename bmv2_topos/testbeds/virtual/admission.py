@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, branches, drawn_tree
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
@@ -131,15 +132,17 @@ class VirtualFleet(Fleet):
         """
         over = [at for at, moving in self._moving.items() if self.controllers[at[0]].has_moved(moving)]
         for name, job in dict.fromkeys((*over, *moves)):
-            wanted = {name: [self.jobs[job].switches[name]]}
-            with self._turns([name]) as observed:
-                self._apply_actions(reconcile(wanted, observed, may_remove=lambda job: False).actions)
+            self._bring_about(
+                [name],
+                partial(reconcile, {name: [self.jobs[job].switches[name]]}, may_remove=lambda other: False),
+            )
 
     def rewrite(self, switch: str, admission: Admission) -> None:
         """Replace a job's row in the job table of a switch at once, and abort a move of the job there.
 
-        A real controller does not do so while the job runs, because the switch would process packets in
-        flight by the new row.
+        A fixture for schedules of the soak, between which no job runs. A real controller does not do so while
+        the job runs, because the switch would process packets in flight by the new row. `reconcile` would
+        remove and add the job, as it has another generation; that takes a tenth of the time of a schedule.
         """
         if moving := self._moving.pop((switch, admission.job), None):
             self.targets[switch].write("DELETE", [change_row(moving)])

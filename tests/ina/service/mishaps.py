@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+from benchmarks.service.mishaps import KINDS
 from controller.errors import BadSpec
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job, Topology
@@ -18,35 +19,11 @@ from ina.service.quotas import Quota
 from tests.clusters import without
 from tests.ina.service.virtual import Died, World
 
-WEIGHTS = {
-    "submit": 10,
-    "burst": 1,
-    "duplicate": 2,
-    "nonsense": 1,
-    "absent": 1,
-    "endless": 1,
-    "cancel": 2,
-    "cancel at once": 3,
-    "retry": 1,
-    "die": 2,
-    "die at a step": 8,
-    "switch gone": 3,
-    "switch empty": 3,
-    "half a write": 4,
-    "link": 5,
-    "runner": 3,
-    "fallback": 3,
-    "stops hang": 1,
-    "calls hang": 2,
-    "starts fail": 2,
-    "disk full": 2,
-    "clock": 2,
-    "drain": 3,
-    "policies": 2,
-    "quota": 2,
-    "reader": 1,
-}
-"""How often each happens, against the others."""
+if TYPE_CHECKING:
+    from tests.ina.service.schedule import Schedule
+
+WEIGHTS = {kind: weight for kind, (weight, _) in KINDS.items()}
+"""Relative frequency of each kind."""
 MEMORY = ("shared", "deadline", "deadline-lazy", "static")
 SCHEDULERS: tuple[str, ...] = ("fifo", "srsf", "las", "fifo-backfill")
 STAGES_S: tuple[tuple[float, ...], ...] = ((),)
@@ -60,32 +37,10 @@ class Wrong(AssertionError):
     """What a schedule must not end in."""
 
 
-class Life(Protocol):
-    """The daemon's life, as far as mishaps change it."""
-
-    daemon: Daemon
-    policies: Policies
-    cluster: Topology
-    wall_s: float
-    full: bool
-
-    def kill(self, *, in_steps: int = 0) -> None:
-        """End the daemon now, or after so many steps."""
-        ...
-
-    def fill(self) -> None:
-        """Have the disk be full, or have room again."""
-        ...
-
-    def read(self) -> None:
-        """Have somebody watch who is slow."""
-        ...
-
-
 class Mishaps:
     """Has things happen in a world."""
 
-    def __init__(self, rng: random.Random, world: World, life: Life) -> None:
+    def __init__(self, rng: random.Random, world: World, life: Schedule) -> None:
         self._rng = rng
         self._world = world
         self._life = life
@@ -109,23 +64,23 @@ class Mishaps:
         rng, world, life = self._rng, self._world, self._life
         switch = world.switches[rng.choice([*world.switches])]
         match kind:
-            case "die":
+            case "kill controller":
                 life.kill()
-            case "die at a step":
+            case "kill controller at a step":
                 life.kill(in_steps=rng.randint(1, MOST_STEPS))
-            case "switch gone":
+            case "stop switch":
                 switch.gone = not switch.gone
-            case "switch empty":
+            case "restart switch":
                 switch.gone = False
                 switch.wipe()
             case "half a write":
                 switch.torn = rng.randint(0, 4)
-            case "link":
+            case "cut link":
                 link = rng.choice(world.cluster.links)
                 world.cut ^= {(link.a, link.b)}
-            case "runner" if world.runs:
+            case "kill runner" if world.runs:
                 world.kill(rng.choice([*world.runs]))
-            case "fallback" if served := world.fallbacks.served:
+            case "kill fallback" if served := world.fallbacks.served:
                 world.fallbacks.kill(rng.choice([*served]))
             case "stops hang":
                 world.hangs = not world.hangs
@@ -133,11 +88,11 @@ class Mishaps:
                 world.slow = not world.slow
             case "starts fail":
                 world.refuses = not world.refuses
-            case "disk full":
+            case "fill disk":
                 life.fill()
             case "clock":
                 life.wall_s += rng.uniform(-1e4, 1e4)
-            case "reader":
+            case "slow reader":
                 life.read()
             case _:
                 return False
