@@ -17,6 +17,7 @@ from controller import TreeAdmission
 from controller.switches.model import Feature, Member, SwitchInfo
 from hostlib import JobConfig
 from hostlib.launch.launcher import Output, Rendezvous, WorkerExit, torch_variables
+from hostlib.version import PROTOCOL
 from ina.errors import BadRun, WorkerFailed
 from ina.launch.hosts import Hosts
 from ina.launch.spec import JobResult, LaunchSpec, Reports
@@ -119,8 +120,6 @@ class JobRun(JobEnd):
 
         Raises ConfigError for an invalid configuration.
         """
-        hosts = self.spec.machines if self.spec.hierarchical else None
-        switch, member = self.worker(rank)
         tree = self.tree.tree  # left out for one switch
         fields = {
             "job": self.tree.job,
@@ -143,8 +142,9 @@ class JobRun(JobEnd):
             "token": rendezvous.token,
             "paced": self.paced,
             "log": self.spec.log,
-            "hosts": hosts,
-            "transport": self._transport(switch, member),
+            "hosts": self.spec.machines if self.spec.hierarchical else None,
+            "transport": self._transport(*self.worker(rank)),
+            "protocol": PROTOCOL,
         }
         return JobConfig.from_json(json.dumps(fields)).to_json()
 
@@ -267,8 +267,7 @@ class JobRun(JobEnd):
 
             failure = workers.wait(on_tick=tick)
             elapsed = max(exit_.at_s for exit_ in workers.exits) - started
-            if workers.left_running and not interrupted:
-                left = workers.left_running
+            if (left := workers.left_running) and not interrupted:
                 processes = f"{left:,} process" + "es" * (left != 1)
                 _log.warning("the workers left %s running; ended now", processes)
             if self._fault is not None and (failure is None or failure.at_s > self._fault_s):

@@ -233,8 +233,7 @@ class SlurmRuns(RunFolders):
             files.write(folder / CANCELLED, {"jobs": sorted({*self._cancelled(run), *numbers})})
 
     def _cancelled(self, run: int) -> Sequence[int]:
-        found = files.read(self._of(run) / CANCELLED) or {"jobs": ()}
-        return tuple(found["jobs"])
+        return tuple((files.read(self._of(run) / CANCELLED) or {"jobs": ()})["jobs"])
 
     # ------------------------------------------------------------------ Slurm's view
 
@@ -280,7 +279,7 @@ class SlurmRuns(RunFolders):
     def _is_lost(self, number: int) -> bool:
         """Return True if a server of a run does not respond to Slurm, or if no job may run on the server."""
         order = files.read(self._of(number) / "run.json")
-        servers = order["jobs"][0]["servers"] if order else ()
+        servers = order["jobs"][0]["servers"] if order and not self.other_version(number) else ()
         return any(
             node is None or node.trouble or not node.answers for node in map(self._view.nodes.get, servers)
         )
