@@ -13,6 +13,7 @@ from hostlib import wire
 from hostlib.addresses import parse_address
 from hostlib.core import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
 from hostlib.errors import ConfigError
+from hostlib.version import PROTOCOL, other_protocol
 from hostlib.windows import check_name
 from hostlib.wire.encodings import ENCODINGS, Encoding, why_no_room
 from hostlib.wire.tree import Tree
@@ -266,10 +267,11 @@ class JobConfig:
 
     def to_json(self) -> str:
         """Return the text that `from_json` reads; it holds the token."""
-        fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        fields["transport"] = dataclasses.asdict(self.transport)
-        fields["tree"] = self.tree and self.tree.to_json()
-        return json.dumps(fields)
+        return json.dumps(
+            {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+            | {"transport": dataclasses.asdict(self.transport), "tree": self.tree and self.tree.to_json()}
+            | {"protocol": PROTOCOL}
+        )
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -281,6 +283,8 @@ class JobConfig:
             raise ConfigError(f"{ENVIRONMENT_VARIABLE} is not JSON: {error}") from None
         if not isinstance(fields, dict) or not isinstance(fields.get("transport"), dict):
             raise ConfigError(f'{ENVIRONMENT_VARIABLE} must be a JSON object with an object "transport"')
+        if other := other_protocol({"protocol": fields.pop("protocol", 1)}):
+            raise ConfigError(f"{ENVIRONMENT_VARIABLE}: {other}")
         fields["transport"] = _build(TransportConfig, fields["transport"])
         if fields.get("tree") is not None:
             fields["tree"] = Tree.from_json(fields["tree"])
@@ -302,10 +306,9 @@ def _build(cls: type[T], fields: Mapping[str, Any]) -> T:
     known = {each.name: each.default for each in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if unknown := sorted(fields.keys() - known):
         raise ConfigError(f"unknown fields {', '.join(unknown)}; known are {', '.join(known)}")
-    missing = [
+    if missing := [
         name for name, default in known.items() if default is dataclasses.MISSING and name not in fields
-    ]
-    if missing:
+    ]:
         raise ConfigError(f"{', '.join(missing)} is missing")
     try:
         return cls(**fields)

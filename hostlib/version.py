@@ -1,12 +1,16 @@
-"""Version of this library; ranks on different machines compare their versions."""
+"""Versions of this library and of its private protocols, which the ends of a connection compare."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 INA_VERSION: Final = 2
 """Version of the header of packets (`hostlib.wire`); defined here so that a comparison does not load
 NumPy."""
+PROTOCOL: Final = 3
+"""Version of all messages, orders and configurations between the processes of this product, the same at all
+ends (docs/explanations/journeys.md, private protocols). What has no version is of version 1."""
 
 
 def version() -> str:
@@ -18,3 +22,11 @@ def version() -> str:
     except metadata.PackageNotFoundError:  # run from a folder of sources
         package = "of sources"
     return f"{package} (header {INA_VERSION})"
+
+
+def other_protocol(message: Mapping[str, Any]) -> str:
+    """Return an error text if the sender of this first message has another protocol, else ""."""
+    spoken = message.get("protocol", 1)
+    if spoken == PROTOCOL:
+        return ""
+    return f"it speaks protocol {str(spoken)[:20]}, this end {PROTOCOL}: install the same ina at both"

@@ -19,8 +19,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, TextIO
 
@@ -28,7 +29,7 @@ from softswitch.compiler import Choice, CompileError
 from softswitch.engine.cache import preprocess_once
 from softswitch.engine.capture_files import CaptureFiles, CaptureTo
 from softswitch.engine.native import Members
-from softswitch.engine.pipeline import Event, PipelineError
+from softswitch.engine.pipeline import PipelineError
 from softswitch.engine.ports import PortImpairments, PortSpec, SharedPort, SwitchError, UdpPort, parse_port
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Loading, Service, Serving, Tls, private_socket, replication, serve
@@ -121,8 +122,9 @@ class SwitchSettings:
         watch: Load `program` again whenever one of its files has changed, and send a line of JSON with the
             result, or the reason for a failure, to `ready`.
         ready: Receives one line of JSON once everything is open: ``p4runtime`` (its address), ``grpc_port``
-            (null for a Unix socket), ``udp_ports`` and ``shm_ports`` (by port number), ``device_id`` and
-            ``program``; then, with `until_eof`, the answers to requests.
+            (null for a Unix socket), ``udp_ports`` and ``shm_ports`` (by port number), ``device_id``,
+            ``program``, and `greeting`; then, with `until_eof`, the answers to requests.
+        greeting: Further fields of the first line to `ready`, such as the version of the caller's protocol.
         until_eof: Stop at the end of standard input.
         capture: Destination of captures; None: no captures.
         journal: Called with each table write and each program load of a controller; None: do not report them.
@@ -145,6 +147,7 @@ class SwitchSettings:
     metrics_port: int | None = None
     watch: bool = False
     ready: TextIO | None = None
+    greeting: Mapping[str, object] = field(default_factory=dict)
     until_eof: bool = False
     capture: CaptureTo | None = None
     journal: Journal | None = None
@@ -172,7 +175,7 @@ def run_switch(asked: SwitchSettings) -> None:
                 backend=asked.backend,
                 undefined=asked.undefined,
                 architecture=asked.architecture,
-                trace=None if asked.log is None else _logger(asked.log),
+                trace=None if asked.log is None else partial(print, file=asked.log, flush=True),
             ),
             fill=lambda device: _fill(device, asked.runtime),
         )
@@ -253,6 +256,7 @@ def _description(switch: Switch, service: Service, settings: SwitchSettings) -> 
         **_reached_at(switch),
         "device_id": settings.device_id,
         "program": settings.program.stem if settings.program else None,
+        **settings.greeting,
     }
 
 
@@ -336,13 +340,6 @@ def _lines(descriptor: int) -> Iterator[bytes]:
     while data := os.read(descriptor, 4096):
         *lines, rest = (rest + data).split(b"\n")
         yield from lines
-
-
-def _logger(log: TextIO) -> Callable[[Event], None]:
-    def write(event: Event) -> None:
-        print(event, file=log, flush=True)
-
-    return write
 
 
 def _say(to: TextIO | None, message: object) -> None:

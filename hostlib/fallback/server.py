@@ -28,7 +28,7 @@ from hostlib.fallback.config import BATCH, RECEIVE_BUFFER_BYTES, FallbackJob, Fa
 from hostlib.fallback.core import FallbackCore
 from hostlib.io.datagrams import DATAGRAM_BYTES, PacketSocket, open_socket
 from hostlib.io.link import Pumped
-from hostlib.meet import PROTOCOL
+from hostlib.version import PROTOCOL
 
 
 class FallbackLink(PacketSocket):

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from hostlib.errors import RendezvousError
 from hostlib.launch import command_line
-from hostlib.meet import other_protocol
 from hostlib.settings import EMBEDDED, Settings
+from hostlib.version import other_protocol
 
 MEETING_S: Final = 300.0
 """Longest wait, in seconds, for the first rank's answer. It is long because the first use of a switch program
@@ -100,9 +100,7 @@ def admit(
     options = admit_options(settings, machines, names, hierarchical=hierarchical, listen=listen)
     _running[:] = [each for each in _running if each.process.poll() is None]
     last = next((each for each in _running if each.options == options), None)
-    message = last.again() if last else {}
-    if not message:
-        message = _started(options)
+    message = (last.again() if last else {}) or _started(options)
     configs: Sequence[Any] = message["configs"]
     return configs
 

@@ -1,8 +1,7 @@
 """Messages between the ranks of a job and the server of their launcher where they meet, over TCP.
 
 Messages are JSON objects, one per line. `Lines` and `encode` are the codec of all servers derived from `Door`
-(`hostlib.meet.connections`); `PROTOCOL` is the version of all their messages, by which each end recognizes a
-peer of another version.
+(`hostlib.meet.connections`), which tell each other their version first (`hostlib.version.PROTOCOL`).
 
 ===========  =========================================================  ==================================
 from worker  ``{"join": rank, "size": n, "job": id}``                    once, first, with its proof
@@ -47,8 +46,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-PROTOCOL: Final = 3
-"""Version of all these messages, the same at both ends; a message without a version is of version 1."""
 FROM_WORKER_BYTES: Final = 16 * 1024
 """Maximum bytes of a line from a worker: enough for a report of `MAX_NUMBERS` numbers."""
 TO_WORKER_BYTES: Final = 1024 * 1024
@@ -110,14 +107,6 @@ class Lines:
 def encode(message: Mapping[str, Any]) -> bytes:
     """Return a message as the bytes of its line."""
     return json.dumps(message).encode() + b"\n"
-
-
-def other_protocol(message: Mapping[str, Any]) -> str:
-    """Return an error text if the sender of this first message has another protocol, else ""."""
-    spoken = message.get("protocol", 1)
-    if spoken == PROTOCOL:
-        return ""
-    return f"it speaks protocol {str(spoken)[:20]}, this end {PROTOCOL}: install the same ina at both"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,8 @@ from typing import Any, ClassVar, Final
 
 from hostlib.addresses import Address
 from hostlib.errors import ConfigError, InaError, RendezvousError
-from hostlib.meet import PROTOCOL, Lines, MessageError, encode, notice_its_end, other_protocol
+from hostlib.meet import Lines, MessageError, encode, notice_its_end
+from hostlib.version import PROTOCOL, other_protocol
 
 STRANGER_S: Final = 10.0
 """Seconds for which a connection may stay open without a proof, and longest wait for an answer."""

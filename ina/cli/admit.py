@@ -14,10 +14,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 from controller.switches.model import SWITCH_IP
-from controller.vocabulary import Topology
 from hostlib.io.interfaces import known_as
 from hostlib.launch.command_line import AGAIN
-from hostlib.meet import PROTOCOL
+from hostlib.version import PROTOCOL
 from ina.cli import options
 from ina.cli.cluster_options import MACHINES, ClusterFile, cluster_of, names_of
 from ina.cli.command import USAGE, Declared, Failure, refuse, say
@@ -212,7 +211,8 @@ def _serve_on_switches(settings: AdmitSettings) -> None:
     spec, listen = settings.spec(), settings.listen
     check(fabric, [spec])
     if running is not None:
-        spec = replace(spec, places=_places(running.topology, settings.machine or [], len(spec.machines)))
+        names = names_of(settings.machine or [], len(spec.machines))
+        spec = replace(spec, places=tuple(machine_hosts.identified(running.topology, each) for each in names))
         opened: AbstractContextManager[SwitchFabric] = cluster_fabric.opened(fabric, running, spec.places)
         listen = listen or machine_hosts.reached_at(running.topology, spec.places[0])
     else:
@@ -241,8 +241,8 @@ def _serve_given(settings: AdmitSettings) -> JobResult:
     """Serve the job of INA_GIVEN, which a controller has admitted, on the machines that the options name."""
     from ina.launch.runner import given_job
 
-    text = os.environ.get("INA_GIVEN", "")
-    job, first = given_job(text, settings.ranks, [each.split(",") for each in settings.machine or []])
+    machines = [each.split(",") for each in settings.machine or []]
+    job, first = given_job(os.environ.get("INA_GIVEN", ""), settings.ranks, machines)
     job.attendance = ATTENDANCE
     with met(job, settings.listen or first) as rendezvous:
         return job.run(rendezvous)
@@ -256,11 +256,6 @@ def _errors_as_json() -> Iterator[None]:
     except Exception as error:
         _print({"failed": verdict(error)[0]})
         raise
-
-
-def _places(topology: Topology, given: Sequence[str], machines: int) -> tuple[str, ...]:
-    """Return the names of the ranks' machines in the cluster file. Raises Failure, BadRun."""
-    return tuple(machine_hosts.identified(topology, names) for names in names_of(given, machines))
 
 
 def _reached(fabric: FabricSpec, hosts: Sequence[str], switch_ip: str) -> Attachment:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import softswitch
+from hostlib.version import PROTOCOL
 from ina.cli import options
 from ina.cli.command import USAGE, Declared, Failure, refuse, say
 from ina.cli.options import parse_address, parse_defines
@@ -179,7 +180,8 @@ def switch(asked: EmbeddedSettings) -> None:
     """Run the embedded switch until interrupted.
 
     When ready, prints one line of JSON: p4runtime (its address), grpc_port, udp_ports and shm_ports (by port
-    number), device_id and program. Anyone who can reach P4Runtime controls the switch; see
+    number), device_id, program and protocol (the version of this line, and of answers to a parent process).
+    Anyone who can reach P4Runtime controls the switch; see
     docs/explanations/security-start.md.
 
     Examples:
@@ -230,6 +232,7 @@ def switch(asked: EmbeddedSettings) -> None:
             metrics_port=asked.metrics_port,
             watch=asked.watch,
             ready=sys.stdout,
+            greeting={"protocol": PROTOCOL},
             until_eof=asked.until_eof,
             capture=_capture(asked.captures, asked.pcap_name, asked.pcap_notes),
             journal=None if kept is None else kept.written,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -10,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from controller.switches.layout import TreeAdmission
-from hostlib.meet import other_protocol
 from ina.errors import ProcessFailed
 from ina.launch.server_process import ServerProcess
 
@@ -91,7 +89,7 @@ class FallbackProcess:
                 shorter than the time for which workers wait.
 
         Raises:
-            ProcessFailed: the process did not start.
+            ProcessFailed: the process did not start, or is of another version.
         """
         self.port = port
         self._arguments = arguments
@@ -200,19 +198,18 @@ class FallbackProcess:
         """Make `child`, which may still be starting, the current process; read its messages in a thread."""
         self._child = child
         self._serves = child.started
-        self._started_s = time.monotonic()
-        self._asked_at = self._checked_at = time.monotonic()
+        self._started_s = self._asked_at = self._checked_at = time.monotonic()
         self._silent_s = 0.0
         self._requests = self._replies = 0
         threading.Thread(target=self._listen, args=(child,), daemon=True).start()
 
     def _listen(self, child: ServerProcess) -> None:
-        message: Mapping[str, Any] | None = None
-        with contextlib.suppress(ProcessFailed):  # `check` sees that it ended
-            message = child.ready()
-        if message is not None and (other := other_protocol(message)):
-            with self._change:
-                self._final = f"{TITLE}: {other}"
+        try:
+            message: Mapping[str, Any] | None = child.ready()
+        except ProcessFailed as error:
+            if not child.ended():  # it is of another version; otherwise `check` restarts it
+                with self._change:
+                    self._final = str(error)
             return
         while message is not None:
             with self._change:
@@ -224,8 +221,8 @@ class FallbackProcess:
                     self._latest = found
                     self._replies += 1
                     self._change.notify_all()
-                if error := message.get("error"):
-                    _log.warning("%s refuses: %s", TITLE, error)
+                if why := message.get("error"):
+                    _log.warning("%s refuses: %s", TITLE, why)
             message = child.hear()
 
     def _ask(self) -> None:

@@ -21,6 +21,7 @@ from typing import Protocol
 from controller.vocabulary import BadSpec, Topology
 from hostlib.launch import command_line
 from hostlib.launch.keeper import GRACE_S
+from hostlib.version import PROTOCOL, other_protocol
 from ina.errors import RunnerGone
 from ina.faults import fault_point
 from ina.launch import files
@@ -55,6 +56,13 @@ class Executor(Protocol):
 
     def lives(self, number: int) -> bool:
         """Return whether the runner of a run, the process that starts its workers, is alive."""
+
+    def other_version(self, number: int) -> str:
+        """Return why the status of a run cannot be read: a service of another version started the run.
+
+        "": it can be read. `stop` ends runs of any version.
+        """
+        return ""
 
     def forget(self, number: int) -> None:
         """Remove the files of a run that is over; keep the files with its ranks' output."""
@@ -126,8 +134,14 @@ class RunFolders(Executor):
     def status(self, number: int) -> RunStatus | None:
         """Return the status of a run; None: it was never started."""
         folder = self._of(number)
-        found: RunStatus | None = files.read(folder / "status.json", RunStatus)
-        return RunStatus() if found is None and (folder / "run.json").exists() else found
+        if found := files.read(folder / "status.json"):
+            other = other_protocol(found)
+            return RunStatus(failure=f"its runner: {other}") if other else files.record_of(RunStatus, found)
+        return RunStatus() if (folder / "run.json").exists() else None
+
+    def other_version(self, number: int) -> str:
+        """Return why the status of a run cannot be read: a service of another version started the run."""
+        return other_protocol(files.read(self._of(number) / "run.json") or {"protocol": PROTOCOL})
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
         """Set the maximum number of packets in flight of each job of a run; 0: no limit.
@@ -244,14 +258,13 @@ class SshRuns(LocalRuns):
         from controller.vocabulary.files import topology_document
         from ina.launch.machine_hosts import this_machine  # imports the start of agents
 
-        cluster = self._cluster
         super().start(
             replace(
                 order,
                 engine="ssh",
-                cluster=topology_document(cluster),
+                cluster=topology_document(self._cluster),
                 launch_with=self._launch_with,
-                here=this_machine(cluster) or "",
+                here=this_machine(self._cluster) or "",
             )
         )
 

@@ -266,8 +266,7 @@ class JobRun(JobEnd):
 
             failure = workers.wait(on_tick=tick)
             elapsed = max(exit_.at_s for exit_ in workers.exits) - started
-            if workers.left_running and not interrupted:
-                left = workers.left_running
+            if (left := workers.left_running) and not interrupted:
                 processes = f"{left:,} process" + "es" * (left != 1)
                 _log.warning("the workers left %s running; ended now", processes)
             if self._fault is not None and (failure is None or failure.at_s > self._fault_s):

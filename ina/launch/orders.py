@@ -1,6 +1,7 @@
 """`RunOrder`, which tells a runner what to start, and `RunStatus`, which the runner reports to the daemon.
 
-A runner is the process that starts the workers of a run (`ina.launch.runner`).
+A runner is the process that starts the workers of a run (`ina.launch.runner`). Orders and statuses have a
+version, because a daemon that was upgraded meets runners of the version before.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Literal
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Mode
 from hostlib.launch.launcher import ACCOUNT, SETTINGS
+from hostlib.version import PROTOCOL
 from ina.launch.spec import LaunchSpec
 
 GRANTED = "granted.json"
@@ -42,6 +44,7 @@ class RunOrder:
             (`agents.launch_command`).
         here: Only with ssh: name of the server that is this machine; "": none.
         inherited: Patterns of the environment variables that commands inherit (see `Workers`).
+        protocol: Version of the order, and of all files in the run's folder.
     """
 
     number: int
@@ -58,6 +61,7 @@ class RunOrder:
     launch_with: str = ""
     here: str = ""
     inherited: tuple[str, ...] = (*ACCOUNT, *SETTINGS)
+    protocol: int = PROTOCOL
 
 
 @dataclass(slots=True)
@@ -80,6 +84,7 @@ class RunStatus:
         over: Whether all jobs have ended, or the run failed as a whole.
         failure: Why the run failed as a whole; "": it did not.
         final: Whether the failure is final: the workers must not be started again.
+        protocol: Version of the status.
     """
 
     done: dict[str, int] = field(default_factory=dict)
@@ -95,3 +100,4 @@ class RunStatus:
     over: bool = False
     failure: str = ""
     final: bool = False
+    protocol: int = PROTOCOL

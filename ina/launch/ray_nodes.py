@@ -16,7 +16,7 @@ import threading
 import time
 
 from hostlib.launch.launcher import LaunchError
-from hostlib.meet import PROTOCOL
+from hostlib.version import PROTOCOL
 from ina.launch import ray_agents
 
 LOOK_S = 1.0

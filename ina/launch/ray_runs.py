@@ -21,7 +21,7 @@ from typing import Any
 from controller.vocabulary import Topology
 from controller.vocabulary.files import topology_document
 from hostlib.launch import command_line
-from hostlib.meet import other_protocol
+from hostlib.version import other_protocol
 from ina.errors import EngineError
 from ina.launch.executor import LocalRuns, check_alone
 from ina.launch.machine_hosts import reached_at

@@ -8,6 +8,9 @@ the daemon: a later daemon finds the runner by the run's folder, which has these
 ``status.json``  the status (`RunStatus`), rewritten after each change
 ``granted.json`` the maximum number of each job's packets in flight, if the daemon has changed it
 
+The version in ``run.json`` is that of the folder. A runner refuses an order of another version; a daemon ends
+the runs of another version that it finds, and starts their jobs again (`Executor.other_version`).
+
 SIGTERM ends the workers and the runner. The runner does not control switches: the daemon has admitted the
 jobs before it starts the runner.
 """
@@ -28,6 +31,7 @@ from pathlib import Path
 from controller.switches.model import SwitchInfo
 from controller.vocabulary import Topology, parse_topology
 from hostlib.launch import keeper
+from hostlib.version import other_protocol
 from ina.errors import BadRun
 from ina.launch import files
 from ina.launch.agents import Agents
@@ -77,6 +81,16 @@ def log_file(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.log"
 
 
+def order_of(found: object) -> RunOrder:
+    """Return the order that a JSON document holds.
+
+    Raises BadRun for an order of another version, and ValueError if the document is no order.
+    """
+    if isinstance(found, dict) and (other := other_protocol(found)):
+        raise BadRun(f"the order of the run: {other}")
+    return record_of(RunOrder, found)
+
+
 def topology_of(order: RunOrder) -> Topology:
     """Return the cluster of an order. The order's engine must not be local."""
     return parse_topology(json.dumps(order.cluster), source="order.json")
@@ -99,10 +113,11 @@ def given_job(
         machines: The ranks of each machine.
         known_as: Names and addresses of each machine.
 
-    Raises BadRun if the text is no order, or the ranks are not on the servers where the job was placed.
+    Raises BadRun if the text is no order of this version, or if the ranks are not on the servers where the
+    job was placed.
     """
     try:
-        order = record_of(RunOrder, json.loads(text))
+        order = order_of(json.loads(text))
         (job,) = order.jobs
     except ValueError as error:
         raise BadRun(f"INA_GIVEN does not hold the order of a controller: {error}") from error
@@ -282,6 +297,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the jobs of the `RunOrder` in a run's folder; return the exit code 0.
 
     Do nothing if another process runs the jobs, or has run them. `arguments` has one item, the folder's path.
+    Raises BadRun for an order of another version.
     """
     folder = Path(arguments[0])
     with files.alive(folder) as first:
@@ -291,7 +307,7 @@ def main(arguments: Sequence[str]) -> int:
         os.chdir("/")
         keeper.adopt()
         try:
-            RunProcess(folder, files.read(folder / "run.json", RunOrder)).run()
+            RunProcess(folder, order_of(files.read(folder / "run.json"))).run()
         finally:
             if left := keeper.end_adopted():
                 print(f"its workers left {left} processes running in sessions of their own, now ended")

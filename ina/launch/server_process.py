@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from hostlib.launch import command_line
 from hostlib.launch.launcher import signal_name
+from hostlib.version import other_protocol
 from ina.errors import ProcessFailed
 
 STOP_TIMEOUT_S = 5.0
@@ -61,16 +62,17 @@ class ServerProcess:
         """Wait until the process is ready; return the JSON object that it prints then.
 
         Raises:
-            ProcessFailed: the process ended before it was ready. It has printed the reason to standard
-                error, unless a signal ended it.
+            ProcessFailed: the process ended before it was ready, or is of another version, and still runs.
+                A process that ended has printed the reason to standard error, unless a signal ended it.
         """
-        if self._ready is None:
-            self._ready = self.hear()
+        self._ready = self._ready or self.hear()
         if self._ready is None:
             status = self._process.wait()
             if status < 0:
                 raise ProcessFailed(f"{self.title} {_how(status)} before it was ready")
             raise ProcessFailed(f"{self.title} did not start", status=status)
+        if other := other_protocol(self._ready):
+            raise ProcessFailed(f"{self.title}: {other}")
         return self._ready
 
     @property
@@ -80,8 +82,8 @@ class ServerProcess:
 
     @property
     def started(self) -> bool:
-        """Whether the process has printed that it is ready."""
-        return self._ready is not None
+        """Whether the process has printed that it is ready, and is of this version."""
+        return self._ready is not None and not other_protocol(self._ready)
 
     def ended(self) -> str | None:
         """Return how the process ended, as text for users; None while it runs."""
@@ -111,11 +113,10 @@ class ServerProcess:
 
     def is_stopped(self) -> bool:
         """Return whether the process is suspended, for example by SIGSTOP."""
-        try:
+        with contextlib.suppress(OSError):
             after_name = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2]
-        except OSError:
-            return False
-        return after_name.split()[0] == "T"
+            return after_name.split()[0] == "T"
+        return False
 
     def kill(self) -> None:
         """Kill the process at once; call `stop` afterwards."""

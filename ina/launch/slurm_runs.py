@@ -235,8 +235,7 @@ class SlurmRuns(RunFolders):
             files.write(folder / CANCELLED, {"jobs": sorted({*self._cancelled(run), *numbers})})
 
     def _cancelled(self, run: int) -> Sequence[int]:
-        found = files.read(self._of(run) / CANCELLED) or {"jobs": ()}
-        return tuple(found["jobs"])
+        return tuple((files.read(self._of(run) / CANCELLED) or {"jobs": ()})["jobs"])
 
     # ------------------------------------------------------------------ Slurm's view
 

@@ -116,6 +116,10 @@ class ExternalRuns:
         found: RunStatus | None = files.read(self._of(number) / "status.json", RunStatus)
         return RunStatus(done=self._done.get(number, {})) if found is None else found
 
+    def other_version(self, number: int) -> str:
+        """Ask the executor `own` why the status of a run cannot be read; external jobs have no runner."""
+        return "" if self._is_external(number) else self._own.other_version(number)
+
     def lives(self, number: int) -> bool:
         """Return True until the end of a run is recorded; for runs of other jobs, ask the executor `own`."""
         return not self._ended(number) if self._is_external(number) else self._own.lives(number)
@@ -234,8 +238,7 @@ class Holders:
 
     def run_of(self, name: str) -> int | None:
         """Return the number of the held run (`HeldRun`) that has a job; None: no held run has the job."""
-        held = self._ledger.holds.items()
-        return next((number for number, hold in held if name in hold.run.jobs), None)
+        return next((n for n, hold in self._ledger.holds.items() if name in hold.run.jobs), None)
 
     def _unfinished(self, name: str) -> bool:
         return name in self._ledger.core.jobs or self._ledger.quotas.waits(name) is not None

@@ -146,7 +146,9 @@ class ServiceLoop:
             if number not in ledger.holds:  # the daemon died before it had forgotten this one
                 self._effects.spawn(self._effects.clear(number))
         for number, hold in ledger.holds.items():
-            if hold.stage == "preparing":  # its last step starts the runner
+            if why := executor.other_version(number):  # the service was upgraded while the run's runner lived
+                ledger.set(number, stage="stopping", unreadable=f"its runner: {why}")
+            elif hold.stage == "preparing":  # its last step starts the runner
                 ledger.set(number, stage="running" if executor.lives(number) else "stopping")
 
     async def _settle(self) -> None:

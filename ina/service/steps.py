@@ -36,6 +36,8 @@ class HeldRun:
         admissions: By job, the entries that the job's switches should have.
         udp_ports: By job, the UDP port on each of the job's servers.
         before: By job, the number of iterations that the job had completed before this run was started.
+        unreadable: Why the run must be stopped and started again: its runner is of another version; "": it is
+            of this version.
     """
 
     run: Run
@@ -46,6 +48,7 @@ class HeldRun:
     admissions: Mapping[str, TreeAdmission] = field(default_factory=dict)
     udp_ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     before: Mapping[str, float] = field(default_factory=dict)
+    unreadable: str = ""
 
     def of_switches(self) -> dict[str, TreeAdmission]:
         """Return the admissions that switches should have, by job.
@@ -125,7 +128,7 @@ def steps(desired: Desired, held: Mapping[int, HeldRun]) -> list[Step]:
     for number, hold in held.items():
         why = _why_stopped(wanted.get(number), desired.places, hold)
         if hold.stage == "stopping":
-            why = why or "its start or its end was interrupted"
+            why = why or hold.unreadable or "its start or its end was interrupted"
         if why is not None:
             leaving.update(hold.run.gpus)
             elsewhere.update(set(hold.run.jobs) - hold.over)

@@ -133,8 +133,8 @@ class EmbeddedSwitch(ServerProcess):
             elif self.hear(0.0) is not None:
                 self._pending, self._heard_s = False, now
             elif self._silent_s > PATIENCE_S:
-                stopped = self.is_stopped()
-                return f"{'was stopped (SIGSTOP)' if stopped else 'did not answer'} for {PATIENCE_S:g} s"
+                how = "was stopped (SIGSTOP)" if self.is_stopped() else "did not answer"
+                return f"{how} for {PATIENCE_S:g} s"
             return None
         finally:
             self._turn.release()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hostlib.errors import ConfigError, RendezvousError
-from hostlib.meet import PROTOCOL, encode
+from hostlib.meet import encode
 from hostlib.meet.connections import (
     STRANGERS,
     Door,
@@ -26,6 +26,7 @@ from hostlib.meet.connections import (
     next_message,
     reach,
 )
+from hostlib.version import PROTOCOL
 from tests.system.command import until
 
 SECRET = "known to all ranks, and to no others"

@@ -22,7 +22,6 @@ from hostlib.addresses import parse_address
 from hostlib.errors import InaError, RendezvousError
 from hostlib.meet import (
     FROM_WORKER_BYTES,
-    PROTOCOL,
     GroupRequest,
     Lines,
     MessageError,
@@ -34,6 +33,7 @@ from hostlib.meet import (
 from hostlib.meet.connections import knock, next_message
 from hostlib.meet.rendezvous import Rendezvous
 from hostlib.meet.rendezvous_peers import RendezvousPeers
+from hostlib.version import PROTOCOL
 
 
 def join(meeting: Rendezvous, rank: int, size: int, *, job: int = 7) -> RendezvousPeers:

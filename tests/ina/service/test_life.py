@@ -32,6 +32,17 @@ async def test_a_job_that_gives_up_while_a_switch_hangs_starts_again(served: Ser
     await served.clean()
 
 
+async def test_a_job_whose_runner_is_of_another_version_starts_again(served: Served) -> None:
+    """Its controller was upgraded while it ran."""
+    await served.submit("own", 2000, WIDE)
+    served.world.others = dict.fromkeys(served.world.runs, "it speaks protocol 1, this end 3")
+    await served.again()
+    assert await served.over() == ["completed"]
+    assert served.daemon.reports.record("own").starts == 2
+    assert "its runner: it speaks protocol 1, this end 3" in " ".join(served.texts("own"))
+    await served.clean()
+
+
 async def test_a_job_that_is_being_started_does_not_wait_for_its_turn(served: Served) -> None:
     seen: set[tuple[str, str]] = set()
 

@@ -24,6 +24,7 @@ from controller.p4runtime_shim.ports import PortEnds, SwitchReport
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology
 from ina.errors import RunnerGone
+from ina.launch.executor import Executor
 from ina.launch.hosts import UdpHosts
 from ina.launch.orders import RunOrder, RunStatus
 from ina.launch.spec import FabricSpec, LaunchSpec
@@ -115,7 +116,7 @@ class Fallbacks:
         self.served.pop(server, None)
 
 
-class World:
+class World(Executor):
     """All that outlives the daemon.
 
     Attributes:
@@ -135,6 +136,7 @@ class World:
         refuses: No run can be started.
         dead: Servers that have died, by name, each with why.
         watched: Whether the engine looks at its servers: it may tell of the dead later than runs do.
+        others: Why the status of runs cannot be read, by their numbers.
     """
 
     def __init__(self, cluster: Topology, seed: int, now: Callable[[], float]) -> None:
@@ -159,6 +161,7 @@ class World:
         self.hangs = self.slow = self.refuses = False
         self.dead: dict[str, str] = {}
         self.watched = True
+        self.others: dict[int, str] = {}
 
     def before_each_write(self, call: Callable[[], None]) -> None:
         """Have this called before each entry that is written to a switch."""
@@ -235,6 +238,9 @@ class World:
             self._advance(run)
         return run is not None and run.lives and not run.status.over
 
+    def other_version(self, number: int) -> str:
+        return self.others.get(number, "")
+
     def forget(self, number: int) -> None:
         self.runs.pop(number, None)
 
@@ -244,17 +250,11 @@ class World:
     def why_ended(self, number: int) -> str:
         return "it was killed"
 
-    def shown(self, number: int) -> tuple[str, bool]:
-        return "", True
-
     def gone(self) -> dict[str, str]:
         return self.dead if self.watched else {}
 
     def looked_within(self, age_s: float) -> bool:
         return self.watched
-
-    def change_cluster(self, cluster: Topology) -> None:
-        pass
 
     def tick(self) -> None:
         """Let all runs come to now; to be called often."""
