@@ -290,10 +290,15 @@ class Effects:
     def _admit(self, number: int, wiring: Wiring) -> None:
         holds = self._ledger.holds
         for name in holds[number].places:
-            admission = self._network.admit(self._ledger.submitted[name], holds[number], wiring)
-            # in this thread, in which the switches are compared: the next comparison must have it
-            hold = holds[number]
-            holds[number] = replace(hold, admissions={**hold.admissions, name: admission})
+            # in this thread, in which the switches are compared: the next comparison must have it; nothing
+            # else changes a busy hold
+            holds[number] = replace(
+                hold := holds[number],
+                admissions={
+                    **hold.admissions,
+                    name: self._network.admit(self._ledger.submitted[name], hold, wiring),
+                },
+            )
             fault_point("one admitted")
 
     async def _stop(self, number: int, why: str) -> None:

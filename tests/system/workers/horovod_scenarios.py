@@ -187,9 +187,11 @@ def horovod_sets() -> Any:
     hvd.add_process_set(both)
     found = [[each.rank(), each.size(), each.included()] for each in (one, both, hvd.global_process_set)]
     mine_ = both if both.included() else one
-    found.append(hvd.allreduce(torch.tensor([float(hvd.rank())]), process_set=mine_, op=hvd.Sum).tolist())
-    found.append(hvd.allreduce(torch.tensor([float(hvd.rank())]), process_set=mine_).tolist())
-    found.append(hvd.allgather(torch.tensor([hvd.rank()]), process_set=mine_).tolist())
+    found += [
+        hvd.allreduce(torch.tensor([float(hvd.rank())]), process_set=mine_, op=hvd.Sum).tolist(),
+        hvd.allreduce(torch.tensor([float(hvd.rank())]), process_set=mine_).tolist(),
+        hvd.allgather(torch.tensor([hvd.rank()]), process_set=mine_).tolist(),
+    ]
     for call in (
         lambda: hvd.allreduce(torch.ones(1), process_set=one if both.included() else both),
         lambda: hvd.add_process_set([0, 2]),
