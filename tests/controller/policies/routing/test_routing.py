@@ -224,7 +224,7 @@ def test_a_routed_job_is_admitted_as_it_is_and_its_sums_come_out(fabric: Fabric,
     for packets in arrived.values():
         assert [(packet.kind, packet.lanes) for packet in packets] == [(KIND_RESULT, (111,) * LANES)]
     for name in admission.switches:
-        single.remove(fabric.controllers[name], admission)
+        single.remove(fabric.controllers[name], admission.switches[name])
 
 
 def test_a_job_that_no_switch_sums_at_its_root_is_not_to_be_admitted() -> None:
