@@ -145,7 +145,7 @@ def test_ranks_train_where_the_library_of_the_command_line_cannot_be_imported(tm
         "dist.init_process_group('ina')\n"
         "tensor = torch.ones(3)\n"
         "dist.all_reduce(tensor)\n"
-        "print(tensor.tolist(), hostlib.torch.paths())\n"
+        "print(f'{tensor.tolist()} {hostlib.torch.paths()}\\n', end='')\n"  # in one piece, unbuffered, too
         "dist.destroy_process_group()\n"
     )
     without = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
