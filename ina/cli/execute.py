@@ -41,7 +41,7 @@ def print_output(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> No
         is_error: Whether the worker wrote it to standard error; ignored.
     """
     for line in data.decode(errors="replace").splitlines():
-        say(f"[{spec.job.name}:{rank}] {line}")
+        say(f"[{spec.name}:{rank}] {line}")
 
 
 class Live:
@@ -131,7 +131,7 @@ def execute(
     if opened is None:
         children = [spec.children for spec in specs]
         opened = open_fabric(fabric, children, on_listening=_announce, meanwhile=_service)
-    with Live({spec.job.name: spec.job.workers for spec in specs}, quiet=as_json) as live:
+    with Live({spec.name: spec.job.workers for spec in specs}, quiet=as_json) as live:
         live.doing(_starting(fabric, switch))
         with opened as switches:
             live.doing(f"starting {plural(sum(spec.job.workers for spec in specs), 'worker')}")
@@ -174,7 +174,7 @@ def _result(
     unused_keys: Sequence[str] | None,
 ) -> Result:
     """Return the object that ``--json`` prints."""
-    results = {end.spec.job.name: end.result for end in report.ends if end.result}
+    results = {end.spec.name: end.result for end in report.ends if end.result}
     jobs = {name: metrics(result) for name, result in results.items()}
     numbers = jobs.get(NAMELESS) or {"time_s": elapsed_s} | total(jobs.values())
     return Result(
@@ -189,7 +189,7 @@ def _result(
 
 def _parts(fabric: FabricSpec, report: RunReport) -> Iterator[Listing]:
     """Yield the tables for people: a table of jobs and, for a tree, a table of packets by switch."""
-    results = {end.spec.job.name: end.result for end in report.ends if end.result}
+    results = {end.spec.name: end.result for end in report.ends if end.result}
     if not results:
         return
     yield summary({name: metrics(result) | refusals(report.refused) for name, result in results.items()})
@@ -218,7 +218,7 @@ def _fail(ends: Sequence[JobEnd], interrupted: Interrupted | None, elapsed_s: fl
 
 
 def _of(end: JobEnd) -> str:
-    return "" if end.spec.job.name == NAMELESS else f"job {end.spec.job.name}: "
+    return "" if end.spec.name == NAMELESS else f"job {end.spec.name}: "
 
 
 def _what_ended(ends: Sequence[JobEnd], interrupted: Interrupted, elapsed_s: float) -> str:
@@ -226,8 +226,8 @@ def _what_ended(ends: Sequence[JobEnd], interrupted: Interrupted, elapsed_s: flo
     text = f"interrupted by {interrupted.signal} after {seconds(elapsed_s)}"
     if began:
         text += f"; ended {plural(sum(end.spec.job.workers for end in began), 'worker')}"
-        if began[0].spec.job.name != NAMELESS:
-            text += f" of {', '.join(end.spec.job.name for end in began)}"
+        if began[0].spec.name != NAMELESS:
+            text += f" of {', '.join(end.spec.name for end in began)}"
     return text
 
 
@@ -256,7 +256,7 @@ def _setup(fabric: FabricSpec, specs: Sequence[LaunchSpec], switch: str) -> dict
     ]
     if specs[0].job.name == NAMELESS:
         return common | of_jobs[0]
-    return common | {"jobs": {spec.job.name: of for spec, of in zip(specs, of_jobs, strict=True)}}
+    return common | {"jobs": {spec.name: of for spec, of in zip(specs, of_jobs, strict=True)}}
 
 
 # --------------------------------------------------------------------------- the table of a run

@@ -482,7 +482,7 @@ def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
 
 
 def _named(spec: LaunchSpec) -> str:
-    return f"job {spec.job.name!r}: " if spec.job.name else ""
+    return f"job {spec.name!r}: " if spec.name else ""
 
 
 def parse_tree(text: str) -> tuple[int, ...]:

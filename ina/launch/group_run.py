@@ -81,7 +81,7 @@ class GroupRun:
         if offsets is not None:
             self._turns = _turns(runs, offsets)
             for run in runs:
-                variables = {**run.spec.variables, **self._turns.environment(run.spec.job.name)}
+                variables = {**run.spec.variables, **self._turns.environment(run.spec.name)}
                 run.spec = replace(run.spec, variables=variables)
         for run in runs:
             run.on_output = partial(on_output, run.spec)
@@ -107,7 +107,7 @@ class GroupRun:
         try:
             with self._turns or contextlib.nullcontext():
                 for run in self.runs:
-                    threading.Thread(target=self._run, args=(run,), name=run.spec.job.name).start()
+                    threading.Thread(target=self._run, args=(run,), name=run.spec.name).start()
                 for run in self.runs:
                     run.over.wait()
         except BaseException as error:
@@ -119,12 +119,12 @@ class GroupRun:
 
     def reports(self, job: str) -> Reports:
         """Return the latest report of each rank of a job; ranks that have not reported are missing."""
-        return next(run.reports() for run in self.runs if run.spec.job.name == job)
+        return next(run.reports() for run in self.runs if run.spec.name == job)
 
     def grant(self, in_flight: Mapping[str, int]) -> None:
         """Set the maximum number of packets in flight of each job, by the job's name; 0: no limit."""
         for run in self.runs:
-            if (name := run.spec.job.name) in in_flight:
+            if (name := run.spec.name) in in_flight:
                 run.grant(in_flight[name])
 
     def cancel(self) -> None:
@@ -142,8 +142,8 @@ class GroupRun:
         if self._stopping.is_set():
             return
         if why := self.turns.broken:
-            names = ", ".join(run.spec.job.name for run in self.runs)
-            how = next((run.failure() for run in self.runs if run.spec.job.name == self.turns.culprit), None)
+            names = ", ".join(run.spec.name for run in self.runs)
+            how = next((run.failure() for run in self.runs if run.spec.name == self.turns.culprit), None)
             raise GroupFailed(
                 f"the jobs {names} can no longer take turns: {why}" + (f" ({how})" if how else "")
             )
@@ -157,7 +157,7 @@ class GroupRun:
         """
         if self._turns is None:
             return False
-        names = [run.spec.job.name for run in self.runs]
+        names = [run.spec.name for run in self.runs]
         status, done = self.status, {name: self._turns.iterations(name) for name in names}
         if done == status.done:
             return False
@@ -183,7 +183,7 @@ class GroupRun:
             run.over.set()
 
     def _ended(self, end: JobRun) -> None:
-        failure, name, status = end.failure(), end.spec.job.name, self.status
+        failure, name, status = end.failure(), end.spec.name, self.status
         # a cancelled job reports nothing, unless its workers had ended before
         if self._stopping.is_set() and (end.interrupted or end.result is None or failure is not None):
             return
@@ -227,9 +227,9 @@ class GroupRun:
 def _turns(jobs: Sequence[JobRun], offsets: Sequence[int]) -> interleave.TurnServer:
     from hostlib import interleave
 
-    names = [job.spec.job.name for job in jobs]
+    names = [job.spec.name for job in jobs]
     return interleave.TurnServer(
         dict(zip(names, offsets, strict=True)),
-        {job.spec.job.name: job.spec.job.workers for job in jobs},
+        {job.spec.name: job.spec.job.workers for job in jobs},
         host=jobs[0].hosts.group_host,
     )

@@ -215,9 +215,9 @@ class Daemon(ServiceLoop):
             events.append(Submitted(now_s, spec, arrived))
         ledger.record(events, synced=False, tenant=tenant, key=key, **beside)
         self._rates.take(quota, len(jobs), now_s=now_s)
-        submissions = {name: ledger.submitted[name] for name in ids}
+        accepted = {name: ledger.submitted[name] for name in ids}
         await self._notify()
-        return await self._kept(submissions)
+        return await self._kept(accepted)
 
     def _unfinished(self, name: str, tenant: str) -> bool:
         """Return True if a tenant has an unfinished job of this name."""
@@ -228,15 +228,15 @@ class Daemon(ServiceLoop):
             for each in ledger.called.get(name, ())
         )
 
-    async def _kept(self, submissions: Mapping[str, JobRecord]) -> list[JobRecord]:
+    async def _kept(self, accepted: Mapping[str, JobRecord]) -> list[JobRecord]:
         """Wait until the submission of jobs is on disk; return the jobs' records.
 
         A job may already be over and archived; its record then comes from the archive.
         """
         await self._synced()
         current = self.ledger.submitted
-        found = {each.name: each for each in self.reports.of(name for name in submissions if name in current)}
-        return [found.get(name) or self._forgotten(each) for name, each in submissions.items()]
+        found = {each.name: each for each in self.reports.of(name for name in accepted if name in current)}
+        return [found.get(name) or self._forgotten(each) for name, each in accepted.items()]
 
     def _forgotten(self, submitted: JobRecord) -> JobRecord:
         archived = next(

@@ -190,8 +190,8 @@ class Holders:
 
     def recover(self) -> None:
         """Start a new lease for each external job that is not over."""
-        for name, submission in self._ledger.submitted.items():
-            if is_external(submission.job) and self._unfinished(name):
+        for name, record in self._ledger.submitted.items():
+            if is_external(record.job) and self._unfinished(name):
                 self.hear(name)
 
     def hear(self, name: str) -> None:

@@ -192,7 +192,7 @@ class FabricNetwork:
         """Features and sizes that the switch program offers to jobs. Raises ControllerError."""
         return self._fabric.offers
 
-    def admit(self, submission: JobRecord, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
+    def admit(self, record: JobRecord, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
         """Admit a job to the switches and, if the job shares slots, to the fallback server.
 
         The core has chosen only the job's slots: the fabric has a topology of its own, in which it chooses
@@ -201,7 +201,7 @@ class FabricNetwork:
         Raises OutOfMemory or OutOfRows if the job must wait for free slots or table rows. For any other
         error, raises BadSpec, and stores the error in `ends`.
         """
-        job = submission.job
+        job = record.job
         try:
             return self.enter(self._specs[job.name], region=_at_root(hold.places[job.name])).tree
         except (OutOfMemory, OutOfRows) as error:
@@ -259,12 +259,12 @@ class FabricNetwork:
                 registered=registered,
                 undone=stack.pop_all(),
             )
-            self.held[spec.job.name] = held
+            self.held[spec.name] = held
         return held
 
     def leave(self, held: FabricJob) -> None:
         """Add the counters to a job's or group's result; remove it from the switches and fallback server."""
-        del self.held[held.spec.job.name]
+        del self.held[held.spec.name]
         with held.undone:
             held.count()
 
@@ -447,7 +447,7 @@ def _registration(fabric: SwitchFabric, spec: LaunchSpec) -> Registration:
         process=this_process(),
         lease_s=fabric.lease_s,
         age_s=0.0,
-        name=spec.job.name,
+        name=spec.name,
         user=user,
         command=command if len(command) <= LONGEST_COMMAND else command[: LONGEST_COMMAND - 1] + "…",
         priority=spec.job.priority,

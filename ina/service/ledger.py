@@ -413,7 +413,7 @@ class Ledger:
 
     def stray_logs(self) -> list[Path]:
         """Return the folders with output of ranks whose jobs have been archived."""
-        known = {str(submission.number) for submission in self.submitted.values()}
+        known = {str(record.number) for record in self.submitted.values()}
         folder = self.store.folder / "logs"
         return [each for each in folder.iterdir() if each.name not in known] if folder.exists() else []
 
@@ -434,12 +434,12 @@ class Ledger:
     def _forget(self, names: Sequence[str]) -> None:
         self.core.forget(names)
         for name in names:
-            submission = self.submitted.pop(name)
+            record = self.submitted.pop(name)
             self.overdue.discard(name)
-            self.called[submission.called].remove(name)
-            if not self.called[submission.called]:
-                del self.called[submission.called]
-            self.keys.pop((submission.tenant, submission.key), None)
+            self.called[record.called].remove(name)
+            if not self.called[record.called]:
+                del self.called[record.called]
+            self.keys.pop((record.tenant, record.key), None)
             for known in (self.latest, self.left, self.again):
                 known.pop(name, None)
         self._counted = len(self.core.finished_jobs)
@@ -536,25 +536,25 @@ class Ledger:
                 assert event.job is not None
                 tenant, key = body.get("tenant", ""), body.get("key", "")
                 self.submissions += 1
-                submission = JobRecord(
+                record = JobRecord(
                     number=self.submissions,
                     job=event.job,
                     tenant=tenant,
                     key=key,
                     holder=body.get("holder", ""),
                 )
-                self.submitted[submission.name] = submission
-                self.called.setdefault(submission.called, []).append(submission.name)
+                self.submitted[record.name] = record
+                self.called.setdefault(record.called, []).append(record.name)
                 if key:
-                    self.keys.setdefault((tenant, key), []).append(submission.name)
-                if why := self.quotas.take(submission.name, tenant, submission.job.gpus):
-                    self._note(event.at_s, "waits", submission.name, why)
+                    self.keys.setdefault((tenant, key), []).append(record.name)
+                if why := self.quotas.take(record.name, tenant, record.job.gpus):
+                    self._note(event.at_s, "waits", record.name, why)
                     return
             case Retried():
-                submission = self.submitted[event.job]
-                if submission.job.due_s is not None and submission.job.due_s <= event.at_s:
+                record = self.submitted[event.job]
+                if record.job.due_s is not None and record.job.due_s <= event.at_s:
                     self.overdue.add(event.job)  # known to the user who retries it: it runs
-                self.quotas.again(event.job, submission.tenant, submission.job.gpus)
+                self.quotas.again(event.job, record.tenant, record.job.gpus)
             case ServerGone() | SwitchGone() if "drained" in body:
                 self.drained[_node(event)] = event.reason
             case ServerBack() | SwitchBack() if "drained" in body:

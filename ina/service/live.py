@@ -93,7 +93,7 @@ class FabricRuns(Executor):
             describe=self._how.describe,
         )
         for each in held:
-            self._network.ends[each.spec.job.name] = each
+            self._network.ends[each.spec.name] = each
             each.attendance = self._how.attendance
         group.grant({job.name: job.in_flight for job in order.jobs})
         self.latest = self._runs[order.number] = group
@@ -105,7 +105,7 @@ class FabricRuns(Executor):
 
         Write the job's start, and at the end of the context its ranks' exits, to the job's log.
         """
-        held, listen = self._network.held[job.spec.job.name], self._how.listen
+        held, listen = self._network.held[job.spec.name], self._how.listen
         with contextlib.ExitStack() as stack:
             rendezvous = stack.enter_context(job.meeting(listen))
             stack.enter_context(contextlib.closing(Groups(self._network, held, rendezvous, listen)))
@@ -117,7 +117,7 @@ class FabricRuns(Executor):
             log.write(
                 "start",
                 job=number,
-                name=job.spec.job.name,
+                name=job.spec.name,
                 workers=job.spec.job.workers,
                 ports=job.ports(),
                 server=fabric.fallback and f"{fabric.root}/{fabric.fallback.port}",
@@ -232,7 +232,7 @@ class LiveJobs:
 
     def ends(self, specs: Sequence[LaunchSpec]) -> list[JobEnd]:
         """Return how each job in `specs` has ended, or why it could not be admitted, in the same order."""
-        return [self._network.ends.get(spec.job.name) or JobEnd(spec) for spec in specs]
+        return [self._network.ends.get(spec.name) or JobEnd(spec) for spec in specs]
 
     def end(self) -> None:
         """Request the end of all jobs and of the service, and return at once. Any thread may call this."""
@@ -387,7 +387,7 @@ def run_on(
     live = _here(fabric, specs, how)
 
     def tick() -> None:
-        on_progress({end.spec.job.name: end.reports() for end in live.ends(specs)})
+        on_progress({end.spec.name: end.reports() for end in live.ends(specs)})
 
     interrupt: BaseException | None = None
     try:
@@ -437,7 +437,7 @@ def _here(fabric: SwitchFabric, specs: Sequence[LaunchSpec], how: WorkerOptions)
     room = Topology(
         servers=(Server("here", gpus=gpus),), switches=(Switch("switch"),), links=(Link("here", "switch"),)
     )
-    jobs = {spec.job.name: spec for spec in specs}
+    jobs = {spec.name: spec for spec in specs}
     return LiveJobs(room, _Policies(AtOnce.name, None), fabric, jobs, how, scheduled=False)
 
 

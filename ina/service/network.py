@@ -67,11 +67,11 @@ class Network(Protocol):
     def paced(self) -> bool:
         """Whether workers' time-outs must follow the pace of results, because the switches are slow."""
 
-    def admit(self, submission: JobRecord, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
+    def admit(self, record: JobRecord, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
         """Admit a job of a held run to switches.
 
         Args:
-            submission: The job.
+            record: The job.
             hold: The run, with the job's place and UDP ports.
             wiring: The cluster in which the core has chosen the place.
 
@@ -209,12 +209,12 @@ class ClusterNetwork:
         assert self._offers is not None
         return self._offers
 
-    def admit(self, submission: JobRecord, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
+    def admit(self, record: JobRecord, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
         """Admit a job to the switches of its tree, if it has one: a job on one server needs no switch.
 
         See `Network.admit`. Users can read the job's registration at the switches.
         """
-        job = submission.job
+        job = record.job
         place = hold.places[job.name]
         if place.tree is None:
             return without_switch(wiring.whole, place)
@@ -231,7 +231,7 @@ class ClusterNetwork:
         registered = Registration(
             "ina controller",
             name=job.name,
-            user=submission.tenant,
+            user=record.tenant,
             command=shlex.join(job.command or ()),
             priority=job.priority,
         )

@@ -52,7 +52,7 @@ class Processes:
         network, program = scenario.network, self._program(scenario)
         name = f"{slug(scenario.name)[:20]}-{os.getpid()}"
         how = WorkerOptions(
-            on_output=lambda spec, rank, data, is_error: outputs[spec.job.name, rank].append(data)
+            on_output=lambda spec, rank, data, is_error: outputs[spec.name, rank].append(data)
         )
         with self._live.opened(name, network, program, on_step) as fabric:
             ends, interrupt = run_on(fabric, [_launch(scenario, entry) for entry in scenario.jobs], how)
@@ -95,10 +95,10 @@ def _launch(scenario: Scenario, entry: Job) -> LaunchSpec:
 
 def _of_end(end: JobEnd, outputs: Mapping[tuple[str, int], Sequence[bytes]]) -> JobOutcome:
     spec, failure = end.spec, end.failure()
-    times = [_times(outputs.get((spec.job.name, rank), ())) for rank in range(spec.job.workers)]
+    times = [_times(outputs.get((spec.name, rank), ())) for rank in range(spec.job.workers)]
     slowest = [max(of_ranks) for of_ranks in zip(*times, strict=False)]
     return JobOutcome(
-        name=spec.job.name,
+        name=spec.name,
         failure=None if failure is None else str(failure),
         iterations=len(slowest),
         iteration_s=statistics.median(slowest) if slowest else 0.0,

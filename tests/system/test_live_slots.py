@@ -73,7 +73,7 @@ class Bed:
             for job in jobs.values()
         }
         how = WorkerOptions(
-            on_output=lambda spec, rank, data, is_error: print(spec.job.name, rank, data.decode()),
+            on_output=lambda spec, rank, data, is_error: print(spec.name, rank, data.decode()),
             takes_turns=True,
         )
         self._live = LiveJobs(network, policies, fabric, specs, how)

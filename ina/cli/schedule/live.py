@@ -232,7 +232,7 @@ def _measured(fabric: SwitchFabric, spec: LaunchSpec, iterations: int) -> interl
 
     Raises the job's error if it fails, or StagesNotMeasured if it ends without having marked its stages.
     """
-    name = spec.job.name
+    name = spec.name
     with grouped(fabric, [spec], (0,), print_output) as group:
         while not group.over.wait(LOOK_S) and group.turns.iterations(name) < iterations + WARM_UP:
             pass

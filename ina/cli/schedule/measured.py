@@ -169,7 +169,7 @@ def running(command: list[str]) -> Iterator[JobOnCpus]:
     """Run `command` as a job of one worker inside the context; yield the running job, to measure it."""
     spec = LaunchSpec(job=Job(name="profiled", workers=1, command=tuple(command)))
     with open_fabric(FabricSpec(), [1]) as fabric, grouped(fabric, [spec], (0,), _complaint) as group:
-        yield JobOnCpus(group.turns, spec.job.name, lambda: _end(group))
+        yield JobOnCpus(group.turns, spec.name, lambda: _end(group))
 
 
 def _end(group: GroupRun) -> str | None:
@@ -369,7 +369,7 @@ class _Bench:
         with grouped(self._fabric, specs, offsets, _complaint) as run:
             run.over.wait()
         run.check()
-        measured = [steady(run.turns.measured(spec.job.name)) for spec in specs]
+        measured = [steady(run.turns.measured(spec.name)) for spec in specs]
         self._runs.setdefault(members, []).append(measured)
         self._progress.advance(task)
 
