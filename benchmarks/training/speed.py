@@ -148,7 +148,9 @@ def move(rate_bps: float, operation: Operation, size: int, options: argparse.Nam
     moves_all = operation in (Operation.ALLREDUCE, Operation.BROADCAST)
     allowed_s = wire_s(size if moves_all else size // options.hosts * (options.hosts - 1), rate_bps)
     if around := [name for name, seconds in taken_s.items() if seconds < allowed_s]:
-        raise RunFailed(f"{', '.join(around)} took less than {allowed_s:.3g} s, which the links allow")
+        raise RunFailed(
+            f"{', '.join(around)} took less than {allowed_s:.3g} s, the least time that the links allow"
+        )
     return {
         "operation": operation.value,
         "bytes": size,

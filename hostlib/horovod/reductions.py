@@ -170,7 +170,7 @@ def reduce_all(data: Tensors, how: How, name: str) -> list[Any]:
             dist.all_reduce(tensor, kind, group=how.process_set.group, async_op=True)
             for tensor, kind in zip(data, kinds, strict=True)
         ]
-    is_numbered = name.startswith(("allreduce.noname.", "grouped_allreduce.noname."))  # each time anew
+    is_numbered = name.startswith(("allreduce.noname.", "grouped_allreduce.noname."))  # by `World.unnamed`
     kept: Sequence[NDArray[np.float32] | None] = how.residuals or [None] * len(data)
     return [
         switch.allreduce_as(

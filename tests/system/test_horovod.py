@@ -88,7 +88,7 @@ RESULTS: dict[str, tuple[str, int, object]] = {
         *("horovod_objects_of_other_types", 2),
         [[{"a": 1}, [2], [4, "text"]]] * 2,
     ),
-    # 157 packets of values, and one for what comes first; 190 if exponents are announced ahead
+    # 157 packets of values, and one for the vote on which calls to carry out; with a lookahead 190 in all
     "a name foresees exponents": ("horovod_names_foresee", 2, [[3 * 158] * 2] * 2),
     "one process needs no others": ("horovod_alone", 1, [[1, [3, 3], [1], "text", 0, 65]]),
 }
