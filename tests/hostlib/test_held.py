@@ -72,6 +72,15 @@ def test_what_came_before_the_socket_was_connected_counts_only_from_the_switch(s
     assert packets.strangers == 2
 
 
+def test_packets_of_the_switch_never_count_while_a_slow_holder_has_room(stack: ExitStack) -> None:
+    """Seed of a system test under load: 11 packets of the switch were dropped among a stranger's."""
+    switch, stranger = udp(stack), udp(stack)
+    holder = held(stack, switch)
+    for number in range(440):
+        (stranger if number % 11 else switch).sendto(b"data", holder.address)
+    assert holder.strangers() == 400
+
+
 def test_a_flood_is_counted_too(stack: ExitStack) -> None:
     holder = held(stack, udp(stack))
     stranger = udp(stack)
