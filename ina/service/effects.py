@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from controller.core import Ended, Place
+from controller.core import Ended, Place, Run
 from controller.errors import BadSpec, ControllerError, OutOfMemory, OutOfRows
 from controller.policies.memory.regions import SlotStatus
 from controller.switches.layout import TreeAdmission
@@ -144,7 +144,7 @@ class Effects:
         holds = self._ledger.holds
         self._granted = {number: limits for number, limits in self._granted.items() if number in holds}
         for number, hold in holds.items():
-            granted = {name: place.in_flight for name, place in hold.places.items()}
+            granted = {name: place.in_flight for name, place in hold.run.places.items()}
             if hold.stage == "running" and self._granted.get(number) != granted:
                 self._granted[number] = granted
                 self.spawn(self._grant(number, granted))
@@ -207,10 +207,10 @@ class Effects:
     def _begin(self, number: int, step: Step) -> None:
         ledger = self._ledger
         match step:
-            case Start(run, places):
-                ports = self._udp_ports(step)
+            case Start(run):
+                ports = self._udp_ports(run)
                 before = {name: ledger.latest.get(name, 0.0) for name in run.jobs}
-                ledger.holds[number] = HeldRun(run, places, busy=True, udp_ports=ports, before=before)
+                ledger.holds[number] = HeldRun(run, busy=True, udp_ports=ports, before=before)
                 self.spawn(self._effect(number, Start, partial(self._start, number, ledger.wiring)))
             case Stop(_, why):
                 ledger.set(number, stage="stopping", busy=True)
@@ -220,9 +220,10 @@ class Effects:
                 admissions = dict(hold.admissions)
                 if job in admissions:
                     admissions[job] = self._network.resized(admissions[job], place)
-                ledger.set(number, places={**hold.places, job: place}, admissions=admissions)
+                run = replace(hold.run, places={**hold.run.places, job: place})
+                ledger.set(number, run=run, admissions=admissions)
 
-    def _udp_ports(self, step: Start) -> dict[str, tuple[int, ...]]:
+    def _udp_ports(self, run: Run) -> dict[str, tuple[int, ...]]:
         """Choose a UDP port for each server of each job of a run; return each job's ports by the job's id.
 
         Each port is the lowest port above `INA_UDP_PORT` that no other job uses on that server.
@@ -230,10 +231,10 @@ class Effects:
         used: dict[str, set[int]] = {}
         for hold in self._ledger.holds.values():
             for name, ports in hold.udp_ports.items():
-                for host, port in zip(hosts(hold.places[name].servers), ports, strict=True):
+                for host, port in zip(hosts(hold.run.places[name].servers), ports, strict=True):
                     used.setdefault(host, set()).add(port)
         found = {}
-        for name, place in step.places.items():
+        for name, place in run.places.items():
             chosen = []
             for host in hosts(place.servers):
                 taken = used.setdefault(host, set())
@@ -289,7 +290,7 @@ class Effects:
 
     def _admit(self, number: int, wiring: Wiring) -> None:
         holds = self._ledger.holds
-        for name in holds[number].places:
+        for name in holds[number].run.places:
             # in this thread, in which the switches are compared: the next comparison must have it; nothing
             # else changes a busy hold
             holds[number] = replace(
@@ -348,7 +349,7 @@ class Effects:
         switch = any(each.job != ON_NO_SWITCH for each in hold.admissions.values())
         jobs = []
         for name, offset in zip(run.jobs, run.offsets, strict=True):
-            submitted, place = self._ledger.submitted[name], hold.places[name]
+            submitted, place = self._ledger.submitted[name], hold.run.places[name]
             job = submitted.job
             machines = tuple(
                 tuple(rank for rank, server in enumerate(place.servers) if server == host)

@@ -215,7 +215,7 @@ class ClusterNetwork:
         See `Network.admit`. Users can read the job's registration at the switches.
         """
         job = record.job
-        place = hold.places[job.name]
+        place = hold.run.places[job.name]
         if place.tree is None:
             return without_switch(wiring.whole, place)
         self._follow(wiring)

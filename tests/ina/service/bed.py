@@ -172,7 +172,7 @@ class Bed:
             return True
         ended = {name for run in world.runs.values() for name in run.status.ends}
         return any(
-            hold.stage != "running" or ended & hold.places.keys() - hold.over
+            hold.stage != "running" or ended & hold.run.places.keys() - hold.over
             for hold in ledger.holds.values()
         )
 
