@@ -64,9 +64,9 @@ class RunOrder:
     protocol: int = PROTOCOL
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RunStatus:
-    """Status of a run.
+    """Status of a run at one time.
 
     Attributes:
         done: Number of iterations of each job in this run. A job is missing unless its program reports
@@ -87,12 +87,12 @@ class RunStatus:
         protocol: Version of the status.
     """
 
-    done: dict[str, int] = field(default_factory=dict)
-    iteration_s: dict[str, float] = field(default_factory=dict)
-    compute_s: dict[str, float] = field(default_factory=dict)
-    hold_s: dict[str, float] = field(default_factory=dict)
-    ends: dict[str, str] = field(default_factory=dict)
-    ended_at: dict[str, float] = field(default_factory=dict)
+    done: Mapping[str, int] = field(default_factory=dict)
+    iteration_s: Mapping[str, float] = field(default_factory=dict)
+    compute_s: Mapping[str, float] = field(default_factory=dict)
+    hold_s: Mapping[str, float] = field(default_factory=dict)
+    ends: Mapping[str, str] = field(default_factory=dict)
+    ended_at: Mapping[str, float] = field(default_factory=dict)
     blame: str | None = None
     broke: str = ""
     lost: Mapping[str, str] = field(default_factory=dict)
