@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from controller.switches.layout import TreeAdmission
-from controller.vocabulary import Mode
+from controller.switches.model import SwitchInfo
 from hostlib.launch.launcher import ACCOUNT, SETTINGS
 from hostlib.version import PROTOCOL
 from ina.launch.spec import LaunchSpec
@@ -30,11 +30,9 @@ class RunOrder:
         number: The run's number.
         testbed: Name of the testbed whose hosts are the servers; "": they are not hosts of a testbed.
         switch: Whether the workers' packets cross switches; False if all workers are on one server.
-        lanes: Number of values in a packet.
-        salted: Whether packets have a salt (see `SwitchInfo`).
+        offers: Features and sizes that the program of the switches offers to jobs.
         jobs: The jobs.
         admissions: By job, the job's entries on the switches.
-        mode: Whether the jobs share slots, or have exclusive ones.
         paced: Whether the workers' time-outs must follow the pace of results, because switches or links are
             slow.
         engine: The engine that starts processes on the servers.
@@ -50,11 +48,9 @@ class RunOrder:
     number: int
     testbed: str
     switch: bool
-    lanes: int
-    salted: bool
+    offers: SwitchInfo
     jobs: tuple[LaunchSpec, ...]
     admissions: Mapping[str, TreeAdmission]
-    mode: Mode = "shared"
     paced: bool = False
     engine: Engine = "local"
     cluster: Mapping[str, Any] | None = None

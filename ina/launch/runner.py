@@ -29,7 +29,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from controller.switches.model import SwitchInfo
 from controller.vocabulary import Topology, parse_topology
 from hostlib.launch import keeper
 from hostlib.version import other_protocol
@@ -99,9 +98,14 @@ def topology_of(order: RunOrder) -> Topology:
 
 def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
     """Return the `JobRun` of the job `spec`, with the job's admission that `order` contains."""
-    tree = order.admissions[spec.name]
-    offers = SwitchInfo(order.lanes, 0, 0, 0, mode=order.mode, salted=order.salted)
-    return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=order.paced, crosses=order.switch)
+    return JobRun(
+        spec,
+        hosts=hosts,
+        tree=order.admissions[spec.name],
+        offers=order.offers,
+        paced=order.paced,
+        crosses=order.switch,
+    )
 
 
 def given_job(

@@ -375,18 +375,14 @@ class Effects:
                     driver=bool(job.extra.get("driver")),
                 )
             )
-        offers = self._network.offers
-        paced = self._network.paced or has_slow_links(self._ledger.topology)
         return RunOrder(
             run.number,
             self._testbed,
             switch,
-            offers.lanes,
-            offers.salted,
+            self._network.offers,
             tuple(jobs),
             hold.admissions,
-            mode=offers.mode,
-            paced=paced,
+            paced=self._network.paced or has_slow_links(self._ledger.topology),
         )
 
 

@@ -137,9 +137,8 @@ class Bed:
 
     def fail(self, name: str, why: str = "rank 1 ended with status 3") -> None:
         """End a job that runs with a failure."""
-
-        runs = self.world.runs.values()
-        self.do(lambda: next(run for run in runs if name in run.admissions).end(name, why, over=True))
+        run = next(run for run in self.world.runs.values() if name in run.order.admissions)
+        self.do(lambda: run.end(name, why, over=True))
 
     def log(self, name: str, rank: int = 0) -> Path:
         """Return the file with what a rank has written, in a folder that is there."""

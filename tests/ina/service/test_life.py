@@ -36,11 +36,11 @@ async def test_a_job_that_gives_up_while_a_switch_hangs_starts_again(served: Ser
 async def test_a_job_whose_runner_is_of_another_version_starts_again(served: Served) -> None:
     """Its controller was upgraded while it ran."""
     await served.submit("own", 2000, WIDE)
-    served.world.others = dict.fromkeys(served.world.runs, "it speaks protocol 1, this end 3")
+    served.world.others = dict.fromkeys(served.world.runs, "it speaks protocol 1, this end 4")
     await served.again()
     assert await served.over() == ["completed"]
     assert served.daemon.reports.record("own").starts == 2
-    assert "its runner: it speaks protocol 1, this end 3" in " ".join(served.texts("own"))
+    assert "its runner: it speaks protocol 1, this end 4" in " ".join(served.texts("own"))
     await served.clean()
 
 

@@ -96,7 +96,6 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.in_flight = {job.name: job.in_flight for job in self.order.jobs}
-        self.admissions = self.order.admissions
 
 
 class Fallbacks:
@@ -273,7 +272,6 @@ class World(Executor):
             name, called = job.name, job.name.partition("#")[0]
             if name in run.status.ends:
                 continue
-            admission = run.admissions[name]
             if lost := {server: why for server, why in self.dead.items() if server in job.places}:
                 run.end(name, "rank 0 has lost rank 1", lost=lost)
                 continue
@@ -281,7 +279,7 @@ class World(Executor):
                 if now_s - run.began_s > PATIENCE_S:
                     run.end(name, "rank 0 exited with status 1: rank 1 never joined")
                 continue
-            if self._has_way(admission, run.order.switch):
+            if self._has_way(run.order.admissions[name], run.order.switch):
                 iterations, iteration_s = self.work(name)
                 done, left = int((now_s - run.began_s) / iteration_s), iterations - self.saved.get(called, 0)
                 seen = 0 if called in self.silent else max(0, min(done, left))
@@ -289,9 +287,15 @@ class World(Executor):
                 if done < left or called in self.endless:
                     run.cut_s.pop(name, None)
                     continue
-                if not run.order.switch or self._sums(admission):
-                    at_s = {name: max(run.began_s + left * iteration_s, run.cut_s.get(name, 0.0))}
-                    run.end(name, "", ended_at={**run.status.ended_at, **at_s})
+                if not run.order.switch or self._sums(run.order.admissions[name]):
+                    run.end(
+                        name,
+                        "",
+                        ended_at={
+                            **run.status.ended_at,
+                            name: max(run.began_s + left * iteration_s, run.cut_s.get(name, 0.0)),
+                        },
+                    )
                     self.completed[called] = self.completed.get(called, 0) + 1
                     continue
             if now_s - run.cut_s.setdefault(name, now_s) > PATIENCE_S:
