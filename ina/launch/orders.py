@@ -18,6 +18,8 @@ from ina.launch.spec import LaunchSpec
 
 GRANTED = "granted.json"
 """Name of the file in a run's folder that has the maximum number of packets in flight of each job."""
+ON_NO_SWITCH = 0
+"""The job number in the admissions of jobs that need no switch, because their workers are on one server."""
 
 Engine = Literal["local", "ssh", "slurm", "ray"]
 
@@ -29,7 +31,6 @@ class RunOrder:
     Attributes:
         number: The run's number.
         testbed: Name of the testbed whose hosts are the servers; "": they are not hosts of a testbed.
-        switch: Whether the workers' packets cross switches; False if all workers are on one server.
         offers: Features and sizes that the program of the switches offers to jobs.
         jobs: The jobs.
         admissions: By job, the job's entries on the switches.
@@ -47,7 +48,6 @@ class RunOrder:
 
     number: int
     testbed: str
-    switch: bool
     offers: SwitchInfo
     jobs: tuple[LaunchSpec, ...]
     admissions: Mapping[str, TreeAdmission]

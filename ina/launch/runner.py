@@ -98,14 +98,7 @@ def topology_of(order: RunOrder) -> Topology:
 
 def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
     """Return the `JobRun` of the job `spec`, with the job's admission that `order` contains."""
-    return JobRun(
-        spec,
-        hosts=hosts,
-        tree=order.admissions[spec.name],
-        offers=order.offers,
-        paced=order.paced,
-        crosses=order.switch,
-    )
+    return JobRun(spec, hosts=hosts, tree=order.admissions[spec.name], offers=order.offers, paced=order.paced)
 
 
 def given_job(

@@ -24,13 +24,13 @@ from hostlib.launch.launcher import account
 from ina.errors import EngineError, RunError, RunnerGone, StoreError
 from ina.faults import fault_point
 from ina.launch.executor import Executor
-from ina.launch.orders import RunOrder
+from ina.launch.orders import ON_NO_SWITCH, RunOrder
 from ina.launch.spec import LaunchSpec
 from ina.service.ledger import Ledger
 from ina.service.network import Network
 from ina.service.records import Wiring
 from ina.service.runs import Runs
-from ina.service.steps import ON_NO_SWITCH, HeldRun, Resize, Stage, Start, Step, Stop, hosts, steps
+from ina.service.steps import HeldRun, Resize, Stage, Start, Step, Stop, hosts, steps
 from ina.service.switches import FallbackJobs, Switches
 from ina.service.threads import Threads
 from ina.switches.topology import has_slow_links
@@ -346,7 +346,6 @@ class Effects:
     def _order(self, hold: HeldRun) -> RunOrder:
         """Return the order to start a run. Raises BadSpec if a job's user does not exist any more."""
         run = hold.run
-        switch = any(each.job != ON_NO_SWITCH for each in hold.admissions.values())
         jobs = []
         for name, offset in zip(run.jobs, run.offsets, strict=True):
             submitted, place = self._ledger.submitted[name], hold.run.places[name]
@@ -366,7 +365,8 @@ class Effects:
                         priority=job.priority,
                     ),
                     machines=machines,
-                    hierarchical=not switch or len(machines) < job.workers,  # ranks of a machine sum there
+                    # ranks of a machine sum there
+                    hierarchical=hold.admissions[name].job == ON_NO_SWITCH or len(machines) < job.workers,
                     places=hosts(place.servers),
                     offset=offset,
                     logs=str(self._ledger.logs(submitted)),
@@ -378,7 +378,6 @@ class Effects:
         return RunOrder(
             run.number,
             self._testbed,
-            switch,
             self._network.offers,
             tuple(jobs),
             hold.admissions,

@@ -26,8 +26,9 @@ from controller.switches.reconcile import per_switch, reconcile
 from controller.switches.target import Revision, TableEntry
 from controller.vocabulary import Region, Topology
 from ina.faults import fault_point
+from ina.launch.orders import ON_NO_SWITCH
 from ina.service.records import JobRecord, Wiring
-from ina.service.steps import ON_NO_SWITCH, HeldRun
+from ina.service.steps import HeldRun
 from ina.service.views import AuditView, DifferenceView
 from ina.switches.admission import deployment
 

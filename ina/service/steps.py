@@ -15,9 +15,8 @@ from controller.core import Desired, Place, Run
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Region
 from ina.launch.files import record_of
+from ina.launch.orders import ON_NO_SWITCH
 
-ON_NO_SWITCH = 0
-"""The job number in the admissions of jobs that need no switch, because their workers are on one server."""
 _TREE = ("root", "parents", "aggregators")
 
 Stage = Literal["preparing", "running", "stopping"]

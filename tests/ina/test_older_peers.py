@@ -113,7 +113,7 @@ def test_the_order_of_a_run_is_refused_and_its_status_not_read(version: int, tmp
 
 def test_an_order_has_what_the_program_of_the_switches_lacks() -> None:
     """Found by reading: ranks of a placed job took any program for one that moves shards."""
-    order = RunOrder(1, "", True, SwitchInfo(32, 64, 8, 8, lacks={Feature.SHARDS: "a table"}), (), {})
+    order = RunOrder(1, "", SwitchInfo(32, 64, 8, 8, lacks={Feature.SHARDS: "a table"}), (), {})
     assert order_of(json.loads(json.dumps(plain(order)))).offers.lacks == order.offers.lacks
 
 

@@ -26,7 +26,7 @@ from controller.vocabulary import Topology
 from ina.errors import RunnerGone
 from ina.launch.executor import Executor
 from ina.launch.hosts import UdpHosts
-from ina.launch.orders import RunOrder, RunStatus
+from ina.launch.orders import ON_NO_SWITCH, RunOrder, RunStatus
 from ina.launch.spec import FabricSpec, LaunchSpec
 from ina.service.daemon import Daemon
 from ina.service.fabric_network import FabricNetwork
@@ -279,7 +279,8 @@ class World(Executor):
                 if now_s - run.began_s > PATIENCE_S:
                     run.end(name, "rank 0 exited with status 1: rank 1 never joined")
                 continue
-            if self._has_way(run.order.admissions[name], run.order.switch):
+            without_switch = run.order.admissions[name].job == ON_NO_SWITCH
+            if without_switch or self._has_way(run.order.admissions[name]):
                 iterations, iteration_s = self.work(name)
                 done, left = int((now_s - run.began_s) / iteration_s), iterations - self.saved.get(called, 0)
                 seen = 0 if called in self.silent else max(0, min(done, left))
@@ -287,7 +288,7 @@ class World(Executor):
                 if done < left or called in self.endless:
                     run.cut_s.pop(name, None)
                     continue
-                if not run.order.switch or self._sums(run.order.admissions[name]):
+                if without_switch or self._sums(run.order.admissions[name]):
                     run.end(
                         name,
                         "",
@@ -302,9 +303,7 @@ class World(Executor):
                 run.end(name, "rank 0 exited with status 1")
         run.status = replace(run.status, over=len(run.status.ends) == len(run.order.jobs))
 
-    def _has_way(self, admission: TreeAdmission, switch: bool) -> bool:
-        if not switch:
-            return True
+    def _has_way(self, admission: TreeAdmission) -> bool:
         for name, on in admission.switches.items():
             if self.switches[name].gone:
                 return False
