@@ -8,7 +8,7 @@ from typing import Any, Final
 INA_VERSION: Final = 2
 """Version of the header of packets (`hostlib.wire`); defined here so that a comparison does not load
 NumPy."""
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 """Version of all messages, orders and configurations between the processes of this product, the same at all
 ends (docs/explanations/journeys.md, private protocols). What has no version is of version 1."""
 

@@ -184,11 +184,13 @@ class Core:
 
     def desired(self) -> Desired:
         """Return the desired state from now on."""
-        runs = self._runs()
-        here = dict.fromkeys(name for run in runs for name in run.jobs)
-        places = {name: self._place(self.jobs[name]) for name in here}
+        runs = tuple(
+            replace(run, places={name: self._place(self.jobs[name]) for name in run.jobs})
+            for run in self._runs()
+        )
+        here = {name for run in runs for name in run.jobs}
         waiting = tuple(name for name in self.jobs if name not in here)
-        return Desired(self.now_s, tuple(runs), places, waiting, self.next_s)
+        return Desired(self.now_s, runs, waiting, self.next_s)
 
     # ------------------------------------------------------------------ events
 
@@ -780,11 +782,11 @@ class Core:
 
     def _runs(self) -> list[Run]:
         """Return the runs, without jobs that hold a share of GPUs but have no servers."""
-        absent: list[JobState] = []
-        if self.allocation is not None:
-            has_servers = self.allocation.has_servers
-            absent = [job for job in self.running.jobs if not has_servers(job.spec.name)]
-        return self.running.runs(absent)
+        if (allocation := self.allocation) is None:
+            return self.running.runs()
+        return self.running.runs(
+            job for job in self.running.jobs if not allocation.has_servers(job.spec.name)
+        )
 
     def _place(self, job: JobState) -> Place:
         if self.allocation is not None:

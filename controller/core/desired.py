@@ -21,6 +21,7 @@ class Run:
         offsets: For each job, the number of the stage at which it starts its rounds; 0 if the jobs take no
             turns.
         reason: Why the run was started.
+        places: The place of each job, by name, in a `Desired` state; otherwise empty.
     """
 
     number: int
@@ -28,6 +29,7 @@ class Run:
     gpus: tuple[int, ...]
     offsets: tuple[int, ...]
     reason: str = field(default="", compare=False)
+    places: Mapping[str, Place] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +59,17 @@ class Desired:
 
     Attributes:
         at_s: Time from which this state is desired, in seconds.
-        runs: All runs.
-        places: The place of each running job, by name.
+        runs: All runs, with the places of their jobs.
         waiting: The jobs that wait, in order of arrival.
         next_s: Time at which the core needs a `Tick` if no other event comes before; infinite: it needs none.
     """
 
     at_s: float = 0.0
     runs: tuple[Run, ...] = ()
-    places: Mapping[str, Place] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
     next_s: float = math.inf
+
+    @property
+    def places(self) -> dict[str, Place]:
+        """The place of each running job, by name."""
+        return {name: place for run in self.runs for name, place in run.places.items()}

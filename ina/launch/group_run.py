@@ -49,7 +49,6 @@ class GroupRun:
 
     Attributes:
         runs: The jobs, in the order of the constructor's argument.
-        status: The status of the jobs.
         error: The error that ended `run` early; None: none. Failures of single jobs are in `status`.
         over: Set when all jobs have ended.
     """
@@ -86,7 +85,8 @@ class GroupRun:
         for run in runs:
             run.on_output = partial(on_output, run.spec)
         self.runs = runs
-        self.status = RunStatus()
+        self._ends: dict[str, str] = {}
+        self._ended_at: dict[str, float] = {}
         self.error: BaseException | None = None
         self.over = threading.Event()
 
@@ -112,9 +112,7 @@ class GroupRun:
                     run.over.wait()
         except BaseException as error:
             self.error = error
-            self.status.failure = f"{type(error).__name__}: {error}"
         finally:
-            self.status.over = True
             self.over.set()
 
     def reports(self, job: str) -> Reports:
@@ -150,24 +148,27 @@ class GroupRun:
         for run in self.runs:
             run.check()
 
-    def note_progress(self) -> bool:
-        """Copy the jobs' progress to `status`; return whether any job has advanced.
-
-        Only jobs that take turns report progress; without `offsets`, return False.
-        """
-        if self._turns is None:
-            return False
+    @property
+    def status(self) -> RunStatus:
+        """The present status of the jobs. Only jobs that take turns report progress."""
+        status = RunStatus(
+            over=self.over.is_set(),  # first: all ends are known then
+            ends=dict(self._ends),
+            ended_at=dict(self._ended_at),
+            failure="" if self.error is None else f"{type(self.error).__name__}: {self.error}",
+        )
+        if (turns := self._turns) is None:
+            return status
         names = [run.spec.name for run in self.runs]
-        status, done = self.status, {name: self._turns.iterations(name) for name in names}
-        if done == status.done:
-            return False
-        status.done = done
-        status.iteration_s = {name: times[len(times) // 2] for name in names if (times := self._times(name))}
-        status.compute_s = {
-            name: compute_s for name in names if (compute_s := self._compute_s(name)) is not None
-        }
-        status.hold_s = {name: hold_s for name in names if (hold_s := self._hold_s(name)) is not None}
-        return True
+        return replace(
+            status,
+            done={name: turns.iterations(name) for name in names},
+            iteration_s={name: times[len(times) // 2] for name in names if (times := self._times(name))},
+            compute_s={name: found for name in names if (found := self._compute_s(name)) is not None},
+            hold_s={name: found for name in names if (found := self._hold_s(name)) is not None},
+            blame=turns.culprit,
+            broke=turns.broken or "",
+        )
 
     def _run(self, run: JobRun) -> None:
         try:
@@ -183,17 +184,14 @@ class GroupRun:
             run.over.set()
 
     def _ended(self, end: JobRun) -> None:
-        failure, name, status = end.failure(), end.spec.name, self.status
+        failure, name = end.failure(), end.spec.name
         # a cancelled job reports nothing, unless its workers had ended before
         if self._stopping.is_set() and (end.interrupted or end.result is None or failure is not None):
             return
-        if (turns := self._turns) is not None:
-            if len(self.runs) > 1:  # alone it need not join
-                turns.ended(name, str(failure or "a process ended without joining the group"))
-            status.blame, status.broke = turns.culprit, turns.broken or ""
-        # other threads may read these: they are replaced
-        status.ended_at = {**status.ended_at, name: time.time()}
-        status.ends = {**status.ends, name: "" if failure is None else self._describe(failure)}
+        if self._turns is not None and len(self.runs) > 1:  # alone it need not join
+            self._turns.ended(name, str(failure or "a process ended without joining the group"))
+        self._ended_at[name] = time.time()
+        self._ends[name] = "" if failure is None else self._describe(failure)
         self._on_end()
 
     def _times(self, name: str) -> list[float]:

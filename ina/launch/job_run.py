@@ -19,6 +19,7 @@ from hostlib.launch.launcher import Output, Rendezvous, WorkerExit, torch_variab
 from hostlib.wire.tree import Tree
 from ina.errors import BadRun, WorkerFailed
 from ina.launch.hosts import Hosts
+from ina.launch.orders import ON_NO_SWITCH
 from ina.launch.spec import JobResult, LaunchSpec, Reports
 
 _log = logging.getLogger(__name__)
@@ -90,7 +91,6 @@ class JobRun(JobEnd):
         offers: The features and sizes that the program of the switches offers to jobs.
         paced: Whether the workers' time-outs must follow the pace of results, because switches or links are
             slow.
-        crosses: Whether the job's packets cross switches; False if all of its workers are on one server.
         on_output: Called with the workers' output.
         attendance: Callbacks if another launcher starts the workers; None: this process starts them.
         cancelled: Set when the workers must end.
@@ -103,7 +103,6 @@ class JobRun(JobEnd):
     tree: TreeAdmission
     offers: SwitchInfo
     paced: bool = False
-    crosses: bool = True
     on_output: Output = lambda rank, data, is_error: None
     attendance: Attendance | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -189,7 +188,7 @@ class JobRun(JobEnd):
         return members[next(worker for worker, ranks in enumerate(self.spec.machines) if rank in ranks)]
 
     def _transport(self, switch: str, member: Member) -> TransportConfig:
-        if not self.crosses:
+        if self.tree.job == ON_NO_SWITCH:
             return TransportConfig("none", "", "")
         transport = self.hosts.transport(switch, member)
         if member is self.tree.beside and (server := self.tree.server) is not None:

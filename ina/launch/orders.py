@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from controller.switches.layout import TreeAdmission
-from controller.vocabulary import Mode
+from controller.switches.model import SwitchInfo
 from hostlib.launch.launcher import ACCOUNT, SETTINGS
 from hostlib.version import PROTOCOL
 from ina.launch.spec import LaunchSpec
 
 GRANTED = "granted.json"
 """Name of the file in a run's folder that has the maximum number of packets in flight of each job."""
+ON_NO_SWITCH = 0
+"""The job number in the admissions of jobs that need no switch, because their workers are on one server."""
 
 Engine = Literal["local", "ssh", "slurm", "ray"]
 
@@ -29,12 +31,9 @@ class RunOrder:
     Attributes:
         number: The run's number.
         testbed: Name of the testbed whose hosts are the servers; "": they are not hosts of a testbed.
-        switch: Whether the workers' packets cross switches; False if all workers are on one server.
-        lanes: Number of values in a packet.
-        salted: Whether packets have a salt (see `SwitchInfo`).
+        offers: Features and sizes that the program of the switches offers to jobs.
         jobs: The jobs.
         admissions: By job, the job's entries on the switches.
-        mode: Whether the jobs share slots, or have exclusive ones.
         paced: Whether the workers' time-outs must follow the pace of results, because switches or links are
             slow.
         engine: The engine that starts processes on the servers.
@@ -49,12 +48,9 @@ class RunOrder:
 
     number: int
     testbed: str
-    switch: bool
-    lanes: int
-    salted: bool
+    offers: SwitchInfo
     jobs: tuple[LaunchSpec, ...]
     admissions: Mapping[str, TreeAdmission]
-    mode: Mode = "shared"
     paced: bool = False
     engine: Engine = "local"
     cluster: Mapping[str, Any] | None = None
@@ -64,9 +60,9 @@ class RunOrder:
     protocol: int = PROTOCOL
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RunStatus:
-    """Status of a run.
+    """Status of a run at one time.
 
     Attributes:
         done: Number of iterations of each job in this run. A job is missing unless its program reports
@@ -87,12 +83,12 @@ class RunStatus:
         protocol: Version of the status.
     """
 
-    done: dict[str, int] = field(default_factory=dict)
-    iteration_s: dict[str, float] = field(default_factory=dict)
-    compute_s: dict[str, float] = field(default_factory=dict)
-    hold_s: dict[str, float] = field(default_factory=dict)
-    ends: dict[str, str] = field(default_factory=dict)
-    ended_at: dict[str, float] = field(default_factory=dict)
+    done: Mapping[str, int] = field(default_factory=dict)
+    iteration_s: Mapping[str, float] = field(default_factory=dict)
+    compute_s: Mapping[str, float] = field(default_factory=dict)
+    hold_s: Mapping[str, float] = field(default_factory=dict)
+    ends: Mapping[str, str] = field(default_factory=dict)
+    ended_at: Mapping[str, float] = field(default_factory=dict)
     blame: str | None = None
     broke: str = ""
     lost: Mapping[str, str] = field(default_factory=dict)

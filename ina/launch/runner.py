@@ -27,8 +27,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from controller.switches.model import SwitchInfo
 from controller.vocabulary import Topology, parse_topology
 from hostlib.launch import keeper
 from hostlib.version import other_protocol
@@ -98,9 +98,7 @@ def topology_of(order: RunOrder) -> Topology:
 
 def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
     """Return the `JobRun` of the job `spec`, with the job's admission that `order` contains."""
-    tree = order.admissions[spec.name]
-    offers = SwitchInfo(order.lanes, 0, 0, 0, mode=order.mode, salted=order.salted)
-    return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=order.paced, crosses=order.switch)
+    return JobRun(spec, hosts=hosts, tree=order.admissions[spec.name], offers=order.offers, paced=order.paced)
 
 
 def given_job(
@@ -149,21 +147,24 @@ class RunProcess:
     def __init__(self, folder: Path, order: RunOrder) -> None:
         self._folder = folder
         self._order = order
-        self._status = RunStatus()
+        self._hosts: Hosts | None = None
+        self._group: GroupRun | None = None
+        self._engine = ""
+        self._written = RunStatus()
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._stopping = threading.Event()
 
     def run(self) -> None:
         """Run the jobs until all have ended; SIGTERM ends them early. Write the status after each change."""
-        order = self._order
+        order, end = self._order, dict[str, Any](over=True)
         try:
             logs = _Logs({job.name: job.logs for job in order.jobs})
             if any(job.driver for job in order.jobs):
-                self._drive(logs)
+                end |= self._drive(logs)
                 return
-            self._hosts = self._hosts_of()
-            group = GroupRun(
+            self._hosts = hosts = self._hosts_of()
+            self._group = group = GroupRun(
                 [
                     given(
                         order,
@@ -173,16 +174,14 @@ class RunProcess:
                             inherited=order.inherited,
                             variables={RUN: str(self._folder)},
                         ),
-                        self._hosts,
+                        hosts,
                     )
                     for job in order.jobs
                 ],
                 [job.offset for job in order.jobs],
                 on_output=logs.write,
                 on_end=self._write,
-                describe=self._described,
             )
-            group.status = self._status
             group.grant({job.name: job.in_flight for job in order.jobs})
             signal.signal(signal.SIGTERM, lambda *_: self._stop(group))
             watcher = threading.Thread(target=self._watch, args=(group,))
@@ -195,15 +194,15 @@ class RunProcess:
             if group.error is not None:
                 raise group.error
         except Exception as error:
-            self._status.failure = f"{type(error).__name__}: {error}"
+            end["failure"] = f"{type(error).__name__}: {error}"
             raise
         finally:
-            self._status.over = True
             # An end without a report counts as a kill: finished jobs would run again.
-            while not self._write() and not self._stopping.wait(PERIOD_S):
+            while not self._write(**end) and not self._stopping.wait(PERIOD_S):
                 pass
 
-    def _drive(self, logs: _Logs) -> None:
+    def _drive(self, logs: _Logs) -> dict[str, Any]:
+        """Run the driver of a job; return the job's end, as fields of the status: {} after SIGTERM."""
         from ina.launch import ray_driver
 
         (job,) = self._order.jobs
@@ -218,8 +217,7 @@ class RunProcess:
             stopping=self._stopping,
             on_placed=self._placed,
         )
-        if end is not None:
-            self._status.ends[job.name], self._status.ended_at[job.name] = end, time.time()
+        return {} if end is None else {"ends": {job.name: end}, "ended_at": {job.name: time.time()}}
 
     def _stop(self, group: GroupRun) -> None:
         self._stopping.set()
@@ -252,27 +250,29 @@ class RunProcess:
         return MachineHosts(topology_of(order), job.places, start)
 
     def _placed(self, engine: str) -> None:
-        with self._lock:
-            self._status.engine = engine
+        self._engine = engine
         self._write()
-
-    def _described(self, failure: BaseException) -> str:
-        self._status.lost = dict(self._hosts.lost)  # before the report of the end
-        return str(failure)
 
     def _watch(self, group: GroupRun) -> None:
         while True:
             last = self._over.wait(PERIOD_S)
-            if group.note_progress():
+            if group.status.done != self._written.done:
                 self._write()
             group.grant(files.read(self._folder / GRANTED) or {})
             if last:
                 return
 
-    def _write(self) -> bool:
-        """Write the run's status to its folder; return False if that failed, for example on a full disk."""
+    def _write(self, **changes: Any) -> bool:
+        """Write the run's status, with `changes` of its fields, to its folder.
+
+        Return False if that failed, for example on a full disk.
+        """
         with self._lock, contextlib.suppress(OSError):
-            files.write(self._folder / "status.json", self._status)
+            status = self._group.status if self._group else RunStatus()
+            lost = dict(self._hosts.lost) if self._hosts else {}  # after the ends: these may be the reason
+            status = replace(status, lost=lost, engine=self._engine, **changes)
+            files.write(self._folder / "status.json", status)
+            self._written = status
             return True
         return False
 

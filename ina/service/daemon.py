@@ -147,7 +147,7 @@ class Daemon(ServiceLoop):
             }
             for number, hold in self.ledger.holds.items()
             if hold.stage == "running" and not self._executor.lives(number)
-            for name, place in hold.places.items()
+            for name, place in hold.run.places.items()
             if name not in hold.over
         ]
         known, runs = {*self._executor.known()}, self.ledger.store.folder / "runs"
@@ -294,7 +294,7 @@ class Daemon(ServiceLoop):
         tree = hold.admissions[name]
         return JobGrant(
             switches={**plain(tree.switches), **({"": plain(tree.beside)} if tree.beside else {})},
-            crosses=hold.places[name].tree is not None,
+            crosses=hold.run.places[name].tree is not None,
             lanes=offers.lanes,
             salted=offers.salted,
             paced=self._network.paced or has_slow_links(self.ledger.topology),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from controller.core import Ended, Place
+from controller.core import Ended, Place, Run
 from controller.errors import BadSpec, ControllerError, OutOfMemory, OutOfRows
 from controller.policies.memory.regions import SlotStatus
 from controller.switches.layout import TreeAdmission
@@ -24,13 +24,13 @@ from hostlib.launch.launcher import account
 from ina.errors import EngineError, RunError, RunnerGone, StoreError
 from ina.faults import fault_point
 from ina.launch.executor import Executor
-from ina.launch.orders import RunOrder
+from ina.launch.orders import ON_NO_SWITCH, RunOrder
 from ina.launch.spec import LaunchSpec
 from ina.service.ledger import Ledger
 from ina.service.network import Network
 from ina.service.records import Wiring
 from ina.service.runs import Runs
-from ina.service.steps import ON_NO_SWITCH, HeldRun, Resize, Stage, Start, Step, Stop, hosts, steps
+from ina.service.steps import HeldRun, Resize, Stage, Start, Step, Stop, hosts, steps
 from ina.service.switches import FallbackJobs, Switches
 from ina.service.threads import Threads
 from ina.switches.topology import has_slow_links
@@ -144,7 +144,7 @@ class Effects:
         holds = self._ledger.holds
         self._granted = {number: limits for number, limits in self._granted.items() if number in holds}
         for number, hold in holds.items():
-            granted = {name: place.in_flight for name, place in hold.places.items()}
+            granted = {name: place.in_flight for name, place in hold.run.places.items()}
             if hold.stage == "running" and self._granted.get(number) != granted:
                 self._granted[number] = granted
                 self.spawn(self._grant(number, granted))
@@ -207,10 +207,10 @@ class Effects:
     def _begin(self, number: int, step: Step) -> None:
         ledger = self._ledger
         match step:
-            case Start(run, places):
-                ports = self._udp_ports(step)
+            case Start(run):
+                ports = self._udp_ports(run)
                 before = {name: ledger.latest.get(name, 0.0) for name in run.jobs}
-                ledger.holds[number] = HeldRun(run, places, busy=True, udp_ports=ports, before=before)
+                ledger.holds[number] = HeldRun(run, busy=True, udp_ports=ports, before=before)
                 self.spawn(self._effect(number, Start, partial(self._start, number, ledger.wiring)))
             case Stop(_, why):
                 ledger.set(number, stage="stopping", busy=True)
@@ -220,9 +220,10 @@ class Effects:
                 admissions = dict(hold.admissions)
                 if job in admissions:
                     admissions[job] = self._network.resized(admissions[job], place)
-                ledger.set(number, places={**hold.places, job: place}, admissions=admissions)
+                run = replace(hold.run, places={**hold.run.places, job: place})
+                ledger.set(number, run=run, admissions=admissions)
 
-    def _udp_ports(self, step: Start) -> dict[str, tuple[int, ...]]:
+    def _udp_ports(self, run: Run) -> dict[str, tuple[int, ...]]:
         """Choose a UDP port for each server of each job of a run; return each job's ports by the job's id.
 
         Each port is the lowest port above `INA_UDP_PORT` that no other job uses on that server.
@@ -230,10 +231,10 @@ class Effects:
         used: dict[str, set[int]] = {}
         for hold in self._ledger.holds.values():
             for name, ports in hold.udp_ports.items():
-                for host, port in zip(hosts(hold.places[name].servers), ports, strict=True):
+                for host, port in zip(hosts(hold.run.places[name].servers), ports, strict=True):
                     used.setdefault(host, set()).add(port)
         found = {}
-        for name, place in step.places.items():
+        for name, place in run.places.items():
             chosen = []
             for host in hosts(place.servers):
                 taken = used.setdefault(host, set())
@@ -289,7 +290,7 @@ class Effects:
 
     def _admit(self, number: int, wiring: Wiring) -> None:
         holds = self._ledger.holds
-        for name in holds[number].places:
+        for name in holds[number].run.places:
             # in this thread, in which the switches are compared: the next comparison must have it; nothing
             # else changes a busy hold
             holds[number] = replace(
@@ -345,10 +346,9 @@ class Effects:
     def _order(self, hold: HeldRun) -> RunOrder:
         """Return the order to start a run. Raises BadSpec if a job's user does not exist any more."""
         run = hold.run
-        switch = any(each.job != ON_NO_SWITCH for each in hold.admissions.values())
         jobs = []
         for name, offset in zip(run.jobs, run.offsets, strict=True):
-            submitted, place = self._ledger.submitted[name], hold.places[name]
+            submitted, place = self._ledger.submitted[name], hold.run.places[name]
             job = submitted.job
             machines = tuple(
                 tuple(rank for rank, server in enumerate(place.servers) if server == host)
@@ -365,7 +365,8 @@ class Effects:
                         priority=job.priority,
                     ),
                     machines=machines,
-                    hierarchical=not switch or len(machines) < job.workers,  # ranks of a machine sum there
+                    # ranks of a machine sum there
+                    hierarchical=hold.admissions[name].job == ON_NO_SWITCH or len(machines) < job.workers,
                     places=hosts(place.servers),
                     offset=offset,
                     logs=str(self._ledger.logs(submitted)),
@@ -374,18 +375,13 @@ class Effects:
                     driver=bool(job.extra.get("driver")),
                 )
             )
-        offers = self._network.offers
-        paced = self._network.paced or has_slow_links(self._ledger.topology)
         return RunOrder(
             run.number,
             self._testbed,
-            switch,
-            offers.lanes,
-            offers.salted,
+            self._network.offers,
             tuple(jobs),
             hold.admissions,
-            mode=offers.mode,
-            paced=paced,
+            paced=self._network.paced or has_slow_links(self._ledger.topology),
         )
 
 

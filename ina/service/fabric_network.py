@@ -203,7 +203,7 @@ class FabricNetwork:
         """
         job = record.job
         try:
-            return self.enter(self._specs[job.name], region=_at_root(hold.places[job.name])).tree
+            return self.enter(self._specs[job.name], region=_at_root(hold.run.places[job.name])).tree
         except (OutOfMemory, OutOfRows) as error:
             with self._fabric.lock:
                 waits = bool(self._fleet.read()) if self._scheduled else self._may_find_room(error)

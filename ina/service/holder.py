@@ -68,8 +68,7 @@ def _granted(spec: LaunchSpec, grant: JobGrant) -> JobRun:
     offers = SwitchInfo(grant["lanes"], 0, 0, 0, mode="shared", salted=grant["salted"])
     switches = {name: each for name, each in grant["switches"].items() if name}
     tree = record_of(TreeAdmission, {"switches": switches, "beside": grant["switches"].get("")})
-    hosts = UdpHosts(grant["address"])
-    return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=grant["paced"], crosses=grant["crosses"])
+    return JobRun(spec, hosts=UdpHosts(grant["address"]), tree=tree, offers=offers, paced=grant["paced"])
 
 
 class Lease:

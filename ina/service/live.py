@@ -153,15 +153,12 @@ class FabricRuns(Executor):
     def status(self, number: int) -> RunStatus | None:
         """Return the status of a run; None: it was never started."""
         run = self._runs.get(number)
-        if run is None:
-            return None
-        run.note_progress()
-        return run.status
+        return None if run is None else run.status
 
     def lives(self, number: int) -> bool:
         """Return True from the start of a run until all of its jobs have ended."""
         run = self._runs.get(number)
-        return run is not None and not run.status.over
+        return run is not None and not run.over.is_set()
 
     def forget(self, number: int) -> None:
         """Remove a run that is over, so that `known` and `status` no longer have it."""

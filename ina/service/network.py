@@ -26,8 +26,9 @@ from controller.switches.reconcile import per_switch, reconcile
 from controller.switches.target import Revision, TableEntry
 from controller.vocabulary import Region, Topology
 from ina.faults import fault_point
+from ina.launch.orders import ON_NO_SWITCH
 from ina.service.records import JobRecord, Wiring
-from ina.service.steps import ON_NO_SWITCH, HeldRun
+from ina.service.steps import HeldRun
 from ina.service.views import AuditView, DifferenceView
 from ina.switches.admission import deployment
 
@@ -215,7 +216,7 @@ class ClusterNetwork:
         See `Network.admit`. Users can read the job's registration at the switches.
         """
         job = record.job
-        place = hold.places[job.name]
+        place = hold.run.places[job.name]
         if place.tree is None:
             return without_switch(wiring.whole, place)
         self._follow(wiring)

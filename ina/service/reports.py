@@ -155,7 +155,7 @@ class Reports:
             reason=troubles.get(name)
             or ("" if started else engine)
             or ("" if state == "running" else waits.get(name, "waits for its turn" if hold is None else "")),
-            place=hold.places.get(name) if hold is not None else None,
+            place=hold.run.places.get(name) if hold is not None else None,
             run=hold.run.number if hold is not None else None,
             engine=engine,
             started_s=job.start_s,
@@ -191,7 +191,7 @@ class Reports:
         places = {
             name: {at: (region.offset, region.end) for at, region in each.regions.items()}
             for hold in self._ledger.holds.values()
-            for name, each in hold.places.items()
+            for name, each in hold.run.places.items()
             if name not in hold.over
         }
         others = holders(places, record.name)
@@ -231,7 +231,7 @@ class Reports:
         ledger, gpus = self._ledger, self._gpus_used()
         used: dict[str, list[str]] = {}
         for hold in ledger.holds.values():
-            for name, place in hold.places.items():
+            for name, place in hold.run.places.items():
                 for server in dict.fromkeys(place.servers):
                     used.setdefault(server, []).append(name)
         return [
@@ -251,7 +251,7 @@ class Reports:
         ledger = self._ledger
         shares: dict[str, list[ShareView]] = {each.name: [] for each in ledger.topology.switches}
         for hold in ledger.holds.values():
-            for name, place in hold.places.items():
+            for name, place in hold.run.places.items():
                 for switch, region in place.regions.items() if name not in hold.over else ():
                     share: ShareView = {
                         "job": name,
@@ -277,7 +277,7 @@ class Reports:
         found: Counter[str] = Counter()
         for hold in self._ledger.holds.values():
             most: Counter[str] = Counter()
-            for name, place in hold.places.items():
+            for name, place in hold.run.places.items():
                 gpus = self._ledger.submitted[name].job.gpus_per_worker
                 most |= Counter({server: n * gpus for server, n in Counter(place.servers).items()})
             found += most

@@ -149,7 +149,7 @@ class Runs:
         of each lost server, the reason.
         """
         ledger = self._ledger
-        now_s, place = ledger.now_s, ledger.holds[number].places[name]
+        now_s, place = ledger.now_s, ledger.holds[number].run.places[name]
         failed_s = self._failed_s.setdefault((number, name), now_s)
         unseen = place.tree is not None and self._switches.seen_s < failed_s
         if unseen:

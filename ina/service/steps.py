@@ -15,9 +15,8 @@ from controller.core import Desired, Place, Run
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Region
 from ina.launch.files import record_of
+from ina.launch.orders import ON_NO_SWITCH
 
-ON_NO_SWITCH = 0
-"""The job number in the admissions of jobs that need no switch, because their workers are on one server."""
 _TREE = ("root", "parents", "aggregators")
 
 Stage = Literal["preparing", "running", "stopping"]
@@ -28,8 +27,8 @@ class HeldRun:
     """A run that holds GPUs: its workers are being started, are running, or are being stopped.
 
     Attributes:
-        run: The run, as the core desired it when it was started.
-        places: By job, the place of the job (servers, tree, slots), as last sent to the switches.
+        run: The run, as the core desired it when it was started, with the jobs' places as last sent to the
+            switches.
         stage: Whether the run is being prepared, runs, or is being stopped.
         over: The jobs whose workers have ended.
         busy: Whether an effect on the run is in progress. No other effect on the run begins before its end.
@@ -41,7 +40,6 @@ class HeldRun:
     """
 
     run: Run
-    places: Mapping[str, Place]
     stage: Stage = "preparing"
     over: frozenset[str] = frozenset()
     busy: bool = False
@@ -64,8 +62,10 @@ class HeldRun:
 
 def held_run(found: dict[str, Any]) -> HeldRun:
     """Convert the stored form of a held run, written by this or an earlier version, to a `HeldRun`."""
+    if "places" in found:  # version 4, or earlier
+        found["run"]["places"] = found.pop("places")
     if "busy" not in found:  # version 3, or earlier
-        for place in found["places"].values():
+        for place in found["run"]["places"].values():
             place["tree"] = place["tree"] and dict(zip(_TREE, place["tree"], strict=True))
             regions = place["regions"].items()
             place["regions"] = {switch: {"offset": first, "size": size} for switch, (first, size) in regions}
@@ -83,13 +83,9 @@ def hosts(servers: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A step: admit the jobs of a run to their switches, and start their workers.
-
-    `places` has the place (servers, tree, slots) of each job.
-    """
+    """A step: admit the jobs of a run to their switches, and start their workers."""
 
     run: Run
-    places: Mapping[str, Place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ def steps(desired: Desired, held: Mapping[int, HeldRun]) -> list[Step]:
     leaving: set[int] = set()  # GPUs
     elsewhere: set[str] = set()  # jobs with workers in a run that must stop
     for number, hold in held.items():
-        why = _why_stopped(wanted.get(number), desired.places, hold)
+        why = _why_stopped(wanted.get(number), hold)
         if hold.stage == "stopping":
             why = why or hold.unreadable or "its start or its end was interrupted"
         if why is not None:
@@ -138,17 +134,14 @@ def steps(desired: Desired, held: Mapping[int, HeldRun]) -> list[Step]:
             stops.append(Stop(number, why))
         elif hold.stage == "running":
             moves += [
-                Resize(number, name, desired.places[name])
-                for name in wanted[number].jobs
-                if name not in hold.over and _memory(desired.places[name]) != _memory(hold.places[name])
+                Resize(number, name, place)
+                for name, place in wanted[number].places.items()
+                if name not in hold.over and _memory(place) != _memory(hold.run.places[name])
             ]
     starts: list[Step] = [
-        Start(run, {name: desired.places[name] for name in run.jobs if name in desired.places})
+        Start(run)
         for number, run in wanted.items()
-        if number not in held
-        and not leaving.intersection(run.gpus)
-        and not elsewhere.intersection(run.jobs)
-        and _placed(run, desired)
+        if number not in held and not leaving.intersection(run.gpus) and not elsewhere.intersection(run.jobs)
     ]
     return [*stops, *moves, *starts]
 
@@ -157,18 +150,14 @@ def _memory(place: Place) -> tuple[Mapping[str, Region], int]:
     return place.regions, place.in_flight
 
 
-def _placed(run: Run, desired: Desired) -> bool:
-    return all(name in desired.places for name in run.jobs)
-
-
-def _why_stopped(run: Run | None, places: Mapping[str, Place], hold: HeldRun) -> str | None:
+def _why_stopped(run: Run | None, hold: HeldRun) -> str | None:
     if run is None:
         return "it is no longer scheduled to run"
     if gone := sorted(set(hold.run.jobs) - hold.over - set(run.jobs)):  # cancelled, or late
         return f"job {gone[0]!r} is no longer scheduled to run"
-    for name in run.jobs:
-        new, old = places.get(name), hold.places.get(name)
-        if name in hold.over or new is None or old is None:
+    for name, new in run.places.items():
+        old = hold.run.places.get(name)
+        if name in hold.over or old is None:
             continue
         if new.servers != old.servers:
             return f"job {name!r} moves to {', '.join(new.servers)}"

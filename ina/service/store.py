@@ -35,7 +35,7 @@ from ina.errors import StoreError
 from ina.launch import files
 from ina.service.records import ArchivedJob
 
-VERSION = 4
+VERSION = 5
 """Version of the schema. Files of older versions are migrated (`_MIGRATIONS`); newer files are refused."""
 
 FILE = "state.sqlite"
@@ -60,9 +60,9 @@ _ARCHIVE = """
 CREATE TABLE archive (job INTEGER PRIMARY KEY, name TEXT NOT NULL, body TEXT NOT NULL);
 CREATE INDEX archive_name ON archive (name);
 """
-_MIGRATIONS: Mapping[int, str] = {1: _SNAPSHOTS, 2: _ARCHIVE, 3: ""}
-"""By earlier version of the file, the SQL that migrates the file to the next version. From version 3 to
-version 4, only the form of holds changes, which `held_run` converts."""
+_MIGRATIONS: Mapping[int, str] = {1: _SNAPSHOTS, 2: _ARCHIVE, 3: "", 4: ""}
+"""By earlier version of the file, the SQL that migrates the file to the next version. From version 3 on,
+only the form of holds changes, which `held_run` converts."""
 
 
 class Row(NamedTuple):

@@ -213,7 +213,7 @@ class FallbackJobs:
 
         The list has only jobs of held runs. Raises RunError if a server does not work.
         """
-        await self._serve({place.fallback for place in hold.places.values() if place.fallback})
+        await self._serve({place.fallback for place in hold.run.places.values() if place.fallback})
 
     async def check(self) -> None:
         """Restart the fallback servers that have ended, and send them their jobs again.
@@ -228,7 +228,7 @@ class FallbackJobs:
                 place.fallback
                 for hold in self._ledger.holds.values()
                 if hold.stage == "running"
-                for place in hold.places.values()
+                for place in hold.run.places.values()
                 if place.fallback
             }
             cluster = self._ledger.topology
@@ -252,7 +252,7 @@ class FallbackJobs:
         wanted: dict[str, list[TreeAdmission]] = {server: [] for server in servers}
         for hold in self._ledger.holds.values():
             admissions = hold.of_switches()
-            for name, place in hold.places.items():
+            for name, place in hold.run.places.items():
                 if place.fallback in wanted and name in admissions:
                     wanted[place.fallback].append(admissions[name])
         if wanted:

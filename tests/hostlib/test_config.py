@@ -50,7 +50,7 @@ def test_no_environment_is_no_configuration() -> None:
 
 def test_defaults_may_be_left_out() -> None:
     transport = {"kind": "udp", "local": "10.0.0.1:42592", "switch": "10.0.0.254:42592"}
-    text = json.dumps({"job": 1, "rank": 0, "size": 1, "lanes": 256, "transport": transport, "protocol": 3})
+    text = json.dumps({"job": 1, "rank": 0, "size": 1, "lanes": 256, "transport": transport, "protocol": 4})
     config = JobConfig.from_json(text)
     assert (config.slots, config.timeout_s, config.straggler_timeout_s) == (DEFAULT_SLOTS, 8, 600)
     assert config.rendezvous is None
@@ -120,7 +120,7 @@ def test_a_tree_may_have_more_ranks_than_a_bitmap_has_bits() -> None:
         ({"token": 7}, "token is of type int, must be a text"),
         ({"timeout_s": 0}, "timeout_s is 0"),
         ({"timeout_s": 700}, "straggler_timeout_s"),
-        ({"protocol": 4}, "INA_JOB: it speaks protocol 4, this end 3: install the same ina at both"),
+        ({"protocol": 5}, "INA_JOB: it speaks protocol 5, this end 4: install the same ina at both"),
         ({"ranks": 3}, "unknown fields ranks; known are job, rank"),
         ({"transport": None}, 'an object "transport"'),
         ({"transport": {"kind": "udp"}}, "local, switch is missing"),
@@ -160,7 +160,7 @@ def test_the_token_is_shown_by_no_error_and_no_repr() -> None:
 def test_what_is_no_configuration_is_refused(text: str) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"INA_JOB(:| is| must be) (it speaks protocol 1, this end 3: install|not JSON|a JSON object)",
+        match=r"INA_JOB(:| is| must be) (it speaks protocol 1, this end 4: install|not JSON|a JSON object)",
     ):
         JobConfig.from_json(text)
 

@@ -168,7 +168,7 @@ def test_an_older_rank_and_the_first_one_hear_why(place: Place) -> None:
 @pytest.mark.parametrize(
     ("says", "why"),
     [
-        (encode({"challenge": "x", "protocol": 4}), "it speaks protocol 4, this end 3: install the same ina"),
+        (encode({"challenge": "x", "protocol": 5}), "it speaks protocol 5, this end 4: install the same ina"),
         (b"0123456789abcdef\n", "no first rank of this version of ina listens at .*: a line is not JSON"),
         (b"SSH-2.0-OpenSSH\n", "no first rank of this version of ina listens at .*: a line is not JSON"),
     ],

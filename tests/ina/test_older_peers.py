@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.switches.model import Feature, SwitchInfo
 from controller.vocabulary.catalog import named
 from hostlib.errors import RendezvousError
 from hostlib.launch import command_line, hosting
@@ -26,16 +27,17 @@ from ina.fallback.process import FallbackProcess
 from ina.launch import ray_runs
 from ina.launch.agents import Agents, LaunchedAgent
 from ina.launch.executor import LocalRuns
-from ina.launch.orders import RunStatus
-from ina.launch.runner import given_job
+from ina.launch.files import plain
+from ina.launch.orders import RunOrder, RunStatus
+from ina.launch.runner import given_job, order_of
 from ina.switches.switch_process import EmbeddedSwitch
 
-VERSIONS = pytest.mark.parametrize("version", [1, 4], ids=["no version", "another version"])
+VERSIONS = pytest.mark.parametrize("version", [1, PROTOCOL + 1], ids=["no version", "another version"])
 
 
 def other(version: int) -> str:
     """Return the reason to refuse a peer of this version."""
-    return f"it speaks protocol {version}, this end 3: install the same ina at both"
+    return f"it speaks protocol {version}, this end {PROTOCOL}: install the same ina at both"
 
 
 def document(version: int, **fields: object) -> str:
@@ -107,6 +109,12 @@ def test_the_order_of_a_run_is_refused_and_its_status_not_read(version: int, tmp
     )
     (folder / "status.json").write_text(document(version, ends={"a": ""}))
     assert LocalRuns(tmp_path).status(3) == RunStatus(failure=f"its runner: {other(version)}")
+
+
+def test_an_order_has_what_the_program_of_the_switches_lacks() -> None:
+    """Found by reading: ranks of a placed job took any program for one that moves shards."""
+    order = RunOrder(1, "", SwitchInfo(32, 64, 8, 8, lacks={Feature.SHARDS: "a table"}), (), {})
+    assert order_of(json.loads(json.dumps(plain(order)))).offers.lacks == order.offers.lacks
 
 
 def test_an_agent_of_another_machine_is_refused() -> None:

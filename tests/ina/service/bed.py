@@ -137,12 +137,8 @@ class Bed:
 
     def fail(self, name: str, why: str = "rank 1 ended with status 3") -> None:
         """End a job that runs with a failure."""
-
-        def failing() -> None:
-            run = next(run for run in self.world.runs.values() if name in run.admissions)
-            run.status.ends[name], run.status.over = why, True
-
-        self.do(failing)
+        run = next(run for run in self.world.runs.values() if name in run.order.admissions)
+        self.do(lambda: run.end(name, why, over=True))
 
     def log(self, name: str, rank: int = 0) -> Path:
         """Return the file with what a rank has written, in a folder that is there."""
@@ -172,7 +168,7 @@ class Bed:
             return True
         ended = {name for run in world.runs.values() for name in run.status.ends}
         return any(
-            hold.stage != "running" or ended & hold.places.keys() - hold.over
+            hold.stage != "running" or ended & hold.run.places.keys() - hold.over
             for hold in ledger.holds.values()
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ async def test_a_job_that_gives_up_while_a_switch_hangs_starts_again(served: Ser
     world.hung_s = 8.5
     await asyncio.sleep(4.0)  # a comparison has begun
     (run,) = world.runs.values()
-    run.status.ends["own"] = "rank 0 exited with status 1"
+    run.end("own", "rank 0 exited with status 1")
     world.hung_s = 0.0
     await served.until(lambda: daemon.reports.record("own").starts == 2 or daemon.reports.record("own").over)
     assert not daemon.reports.record("own").over, daemon.reports.record("own").reason
@@ -35,11 +36,11 @@ async def test_a_job_that_gives_up_while_a_switch_hangs_starts_again(served: Ser
 async def test_a_job_whose_runner_is_of_another_version_starts_again(served: Served) -> None:
     """Its controller was upgraded while it ran."""
     await served.submit("own", 2000, WIDE)
-    served.world.others = dict.fromkeys(served.world.runs, "it speaks protocol 1, this end 3")
+    served.world.others = dict.fromkeys(served.world.runs, "it speaks protocol 1, this end 4")
     await served.again()
     assert await served.over() == ["completed"]
     assert served.daemon.reports.record("own").starts == 2
-    assert "its runner: it speaks protocol 1, this end 3" in " ".join(served.texts("own"))
+    assert "its runner: it speaks protocol 1, this end 4" in " ".join(served.texts("own"))
     await served.clean()
 
 
@@ -186,7 +187,7 @@ async def test_a_wrong_hold_time_of_the_job_file_is_corrected_by_the_running_job
     believed = sizes(served, "urgent")
     assert told(served) == {"urgent": min(believed)}
     ((number, run),) = served.world.runs.items()
-    run.status.hold_s = {"urgent": 0.0005}
+    run.status = replace(run.status, hold_s={"urgent": 0.0005})
     served.daemon._measures._report((number, "urgent"), None)  # of packets there are none to count
     await served.until(lambda: sizes(served, "urgent") != believed)
     for size, before in zip(sizes(served, "urgent"), believed, strict=True):

@@ -25,86 +25,81 @@ from tests.ina.service.test_policies import ledger_of
 
 TREE = Tree("s1", {}, frozenset({"s1"}))
 HERE = Place(("h1", "h2"), TREE, "h3", {"s1": Region(0, 64)})
-RUN = Run(1, ("a",), (0, 1), (0,))
+RUN = Run(1, ("a",), (0, 1), (0,), places={"a": HERE})
 
 
-def desired(*runs: Run, **places: Place) -> Desired:
-    return Desired(0.0, runs, places)
+def desired(*runs: Run) -> Desired:
+    return Desired(0.0, runs)
 
 
 def test_what_is_to_run_and_is_not_held_is_started() -> None:
-    assert steps(desired(RUN, a=HERE), {}) == [Start(RUN, {"a": HERE})]
+    assert steps(desired(RUN), {}) == [Start(RUN)]
 
 
 def test_what_is_held_as_it_should_be_is_left_alone() -> None:
-    assert steps(desired(RUN, a=HERE), {1: HeldRun(RUN, {"a": HERE}, "running")}) == []
+    assert steps(desired(RUN), {1: HeldRun(RUN, "running")}) == []
 
 
 def test_nobody_starts_on_gpus_that_somebody_is_still_to_leave() -> None:
-    other = Run(2, ("b",), (1, 2), (0,))
-    held = {1: HeldRun(RUN, {"a": HERE}, "running")}
-    (stop,) = steps(desired(other, b=HERE), held)
+    other = Run(2, ("b",), (1, 2), (0,), places={"b": HERE})
+    held = {1: HeldRun(RUN, "running")}
+    (stop,) = steps(desired(other), held)
     assert isinstance(stop, Stop)
     assert stop.number == 1
     stopping = {1: replace(held[1], stage="stopping", busy=True)}
-    assert steps(desired(other, b=HERE), stopping) == []
-    assert steps(desired(other, b=HERE), {}) == [Start(other, {"b": HERE})]
+    assert steps(desired(other), stopping) == []
+    assert steps(desired(other), {}) == [Start(other)]
 
 
 def test_a_job_does_not_start_elsewhere_before_its_workers_have_ended() -> None:
     """Found by schedules: it ran twice at once if its start, or its end, took long as it got other GPUs."""
-    moved = Run(2, ("a",), (2, 3), (0,))
-    place = replace(HERE, servers=("h4", "h5"))
-    starting = HeldRun(RUN, {"a": HERE}, "preparing", busy=True)
-    assert steps(desired(moved, a=place), {1: starting}) == []
+    moved = Run(2, ("a",), (2, 3), (0,), places={"a": replace(HERE, servers=("h4", "h5"))})
+    starting = HeldRun(RUN, "preparing", busy=True)
+    assert steps(desired(moved), {1: starting}) == []
     ended = replace(starting, stage="stopping", over=frozenset("a"))
-    assert steps(desired(moved, a=place), {1: ended}) == [Start(moved, {"a": place})]
+    assert steps(desired(moved), {1: ended}) == [Start(moved)]
 
 
 def test_runs_that_share_gpus_as_decided_do_not_wait_for_each_other() -> None:
-    other = Run(2, ("b",), (0, 1), (0,))
-    assert steps(desired(RUN, other, a=HERE, b=HERE), {1: HeldRun(RUN, {"a": HERE}, "running")}) == [
-        Start(other, {"b": HERE})
-    ]
+    other = Run(2, ("b",), (0, 1), (0,), places={"b": HERE})
+    assert steps(desired(RUN, other), {1: HeldRun(RUN, "running")}) == [Start(other)]
 
 
 def test_a_stop_that_was_broken_off_goes_on() -> None:
     """Found by killing the daemon between the steps of a stop."""
-    (stop,) = steps(desired(RUN, a=HERE), {1: HeldRun(RUN, {"a": HERE}, "stopping")})
+    (stop,) = steps(desired(RUN), {1: HeldRun(RUN, "stopping")})
     assert isinstance(stop, Stop)
 
 
 def test_nothing_is_begun_with_a_run_that_is_busy() -> None:
-    assert steps(desired(), {1: HeldRun(RUN, {"a": HERE}, "preparing", busy=True)}) == []
+    assert steps(desired(), {1: HeldRun(RUN, "preparing", busy=True)}) == []
 
 
 def test_other_slots_are_a_move_and_another_tree_a_stop() -> None:
-    held = {1: HeldRun(RUN, {"a": HERE}, "running")}
-    moved = replace(HERE, regions={"s1": Region(64, 64)})
-    assert steps(desired(RUN, a=moved), held) == [Resize(1, "a", moved)]
-    bound = replace(HERE, in_flight=64)
-    assert steps(desired(RUN, a=bound), held) == [Resize(1, "a", bound)]
+    held = {1: HeldRun(RUN, "running")}
+    for moved in (replace(HERE, regions={"s1": Region(64, 64)}), replace(HERE, in_flight=64)):
+        assert steps(desired(replace(RUN, places={"a": moved})), held) == [Resize(1, "a", moved)]
     for rerouted in (replace(HERE, tree=Tree("s2", {}, frozenset({"s2"}))), replace(HERE, fallback="h4")):
-        (stop,) = steps(desired(RUN, a=rerouted), held)
+        (stop,) = steps(desired(replace(RUN, places={"a": rerouted})), held)
         assert isinstance(stop, Stop)
         assert "another tree" in stop.why
 
 
 def test_a_job_that_has_ended_changes_nothing_for_the_others_of_its_group() -> None:
-    both = Run(1, ("a", "b"), (0, 1), (0, 1))
-    left = Run(1, ("b",), (0, 1), (1,))
-    held = HeldRun(both, {"a": HERE, "b": HERE}, "running", frozenset("a"))
-    assert steps(desired(left, b=HERE), {1: held}) == []
+    both = Run(1, ("a", "b"), (0, 1), (0, 1), places={"a": HERE, "b": HERE})
+    left = Run(1, ("b",), (0, 1), (1,), places={"b": HERE})
+    held = HeldRun(both, "running", frozenset("a"))
+    assert steps(desired(left), {1: held}) == []
 
 
 def test_a_group_whose_member_is_cancelled_starts_again_without_it() -> None:
     """Found by cancelling one: its workers went on, for their run did."""
-    both = Run(1, ("a", "b"), (0, 1), (0, 1))
-    left = Run(1, ("b",), (0, 1), (1,))
-    held = HeldRun(both, {"a": HERE, "b": HERE}, "running")
-    (stop,) = steps(desired(left, b=HERE), {1: held})
+    both = Run(1, ("a", "b"), (0, 1), (0, 1), places={"a": HERE, "b": HERE})
+    left = Run(1, ("b",), (0, 1), (1,), places={"b": HERE})
+    held = HeldRun(both, "running")
+    (stop,) = steps(desired(left), {1: held})
     assert stop == Stop(1, "job 'a' is no longer scheduled to run")
-    assert steps(desired(left, b=HERE), {}) == [Start(left, {"b": HERE})]
+    assert steps(desired(left), {}) == [Start(left)]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +159,7 @@ def test_how_the_clock_stands_is_written_down_once_and_when_it_was_stepped(
         assert "stepped by +7200 s" in caplog.text
 
 
-def test_a_held_run_comes_back(tmp_path: Path) -> None:
+def test_a_held_run_comes_back_also_as_version_4_kept_it(tmp_path: Path) -> None:
     bare = Admission(
         job=7,
         counter_row=1,
@@ -196,8 +191,7 @@ def test_a_held_run_comes_back(tmp_path: Path) -> None:
     tree = Tree("s1", {"s2": "s1"}, frozenset({"s1", "s2"}))
     place = Place(("h1", "h2"), tree, "h3", {"s1": Region(8, 16)}, SlotStatus.GRANTED, 4)
     held = HeldRun(
-        Run(3, ("a", "b"), (0, 5), (0, 2), "why"),
-        {"a": place, "b": Place(("h1",))},
+        Run(3, ("a", "b"), (0, 5), (0, 2), "why", {"a": place, "b": Place(("h1",))}),
         "running",
         frozenset({"b"}),
         admissions={"a": TreeAdmission({"s1": bare, "s2": full}), "b": TreeAdmission({"s1": bare}, beside)},
@@ -208,6 +202,7 @@ def test_a_held_run_comes_back(tmp_path: Path) -> None:
         store.hold({3: plain(held)})
         (kept,) = store.holds().values()
     assert held_run(kept) == held
+    assert held_run({**kept, "places": kept["run"].pop("places")}) == held, "as version 4 kept it"
 
 
 def test_what_version_3_kept_of_a_run_is_read() -> None:
@@ -237,8 +232,8 @@ def test_what_version_3_kept_of_a_run_is_read() -> None:
     }
     held = held_run(json.loads(json.dumps(kept)))
     tree = Tree("s1", {"s2": "s1"}, frozenset({"s1"}))
-    assert held.places["a"] == Place(("h1", "h2"), tree, "h3", {"s1": Region(8, 16)}, SlotStatus.GRANTED)
-    assert held.places["b"].tree is None
+    assert held.run.places["a"] == Place(("h1", "h2"), tree, "h3", {"s1": Region(8, 16)}, SlotStatus.GRANTED)
+    assert held.run.places["b"].tree is None
     assert held.over == {"b"}
     below = Member(0, 1, "02:00:00:00:00:01", "10.0.0.1", 42593, 1, range(2))
     assert held.admissions["a"].switches["s1"].members == (below,)

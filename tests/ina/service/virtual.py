@@ -13,7 +13,7 @@ import random
 import selectors
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ from controller.vocabulary import Topology
 from ina.errors import RunnerGone
 from ina.launch.executor import Executor
 from ina.launch.hosts import UdpHosts
-from ina.launch.orders import RunOrder, RunStatus
+from ina.launch.orders import ON_NO_SWITCH, RunOrder, RunStatus
 from ina.launch.spec import FabricSpec, LaunchSpec
 from ina.service.daemon import Daemon
 from ina.service.fabric_network import FabricNetwork
@@ -90,9 +90,12 @@ class _Run:
         """Return another run of the same order."""
         return _Run(self.order, self.began_s)
 
+    def end(self, name: str, why: str, **more: Any) -> None:
+        """End the workers of a job with this failure; change further fields of the status."""
+        self.status = replace(self.status, ends={**self.status.ends, name: why}, **more)
+
     def __post_init__(self) -> None:
         self.in_flight = {job.name: job.in_flight for job in self.order.jobs}
-        self.admissions = self.order.admissions
 
 
 class Fallbacks:
@@ -262,42 +265,45 @@ class World(Executor):
             self._advance(run)
 
     def _advance(self, run: _Run) -> None:
-        now_s, status = self.now(), run.status
-        if not run.lives or status.over:
+        now_s = self.now()
+        if not run.lives or run.status.over:
             return
         for job in run.order.jobs:
             name, called = job.name, job.name.partition("#")[0]
-            if name in status.ends:
+            if name in run.status.ends:
                 continue
-            admission = run.admissions[name]
             if lost := {server: why for server, why in self.dead.items() if server in job.places}:
-                status.lost, status.ends[name] = lost, "rank 0 has lost rank 1"
+                run.end(name, "rank 0 has lost rank 1", lost=lost)
                 continue
             if called in self.absent:
                 if now_s - run.began_s > PATIENCE_S:
-                    status.ends[name] = "rank 0 exited with status 1: rank 1 never joined"
+                    run.end(name, "rank 0 exited with status 1: rank 1 never joined")
                 continue
-            has_way = self._has_way(admission, run.order.switch)
-            if has_way:
+            without_switch = run.order.admissions[name].job == ON_NO_SWITCH
+            if without_switch or self._has_way(run.order.admissions[name]):
                 iterations, iteration_s = self.work(name)
-                done = int((now_s - run.began_s) / iteration_s)
-                left = iterations - self.saved.get(called, 0)
-                status.done[name] = 0 if called in self.silent else max(0, min(done, left))
+                done, left = int((now_s - run.began_s) / iteration_s), iterations - self.saved.get(called, 0)
+                seen = 0 if called in self.silent else max(0, min(done, left))
+                run.status = replace(run.status, done={**run.status.done, name: seen})
                 if done < left or called in self.endless:
                     run.cut_s.pop(name, None)
                     continue
-                if not run.order.switch or self._sums(admission):
-                    status.ends[name] = ""
-                    status.ended_at[name] = max(run.began_s + left * iteration_s, run.cut_s.get(name, 0.0))
+                if without_switch or self._sums(run.order.admissions[name]):
+                    run.end(
+                        name,
+                        "",
+                        ended_at={
+                            **run.status.ended_at,
+                            name: max(run.began_s + left * iteration_s, run.cut_s.get(name, 0.0)),
+                        },
+                    )
                     self.completed[called] = self.completed.get(called, 0) + 1
                     continue
             if now_s - run.cut_s.setdefault(name, now_s) > PATIENCE_S:
-                status.ends[name] = "rank 0 exited with status 1"
-        status.over = len(status.ends) == len(run.order.jobs)
+                run.end(name, "rank 0 exited with status 1")
+        run.status = replace(run.status, over=len(run.status.ends) == len(run.order.jobs))
 
-    def _has_way(self, admission: TreeAdmission, switch: bool) -> bool:
-        if not switch:
-            return True
+    def _has_way(self, admission: TreeAdmission) -> bool:
         for name, on in admission.switches.items():
             if self.switches[name].gone:
                 return False
