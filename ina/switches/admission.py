@@ -1,4 +1,4 @@
-"""Admits a job to the switches of a run and removes it again: table entries, ports, fallback server."""
+"""Admits a job to the switches of a run and removes it again: table entries and ports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def admitted(
     region: Region | None = None,
     beside: Sequence[str | None] = (),
 ) -> Iterator[TreeAdmission]:
-    """Admit a job inside the context to the switches and, if its slots are shared, to the fallback server.
+    """Admit a job to the switches inside the context.
 
     Args:
         fabric: The switches.
@@ -40,12 +40,10 @@ def admitted(
 
     Raises:
         ControllerError: a switch refused the job; the job is then on no switch.
-        ProcessFailed: the fallback server did not start.
         AddressTaken: another process has the address of one of the job's hosts.
     """
     with contextlib.ExitStack() as stack:
-        shared = fabric.offers.shared
-        if region is None and shared and spec.job.slots is not None:
+        if region is None and fabric.offers.shared and spec.job.slots is not None:
             region = Region(spec.first_slot, spec.job.slots)
         if fabric.topology is None:
             desired = _at_one_switch(fabric, spec, region)
@@ -54,15 +52,6 @@ def admitted(
         with fabric.lock:
             tree = fabric.fleet.admit(desired, ports=_ports(fabric), registration=registered)
         stack.callback(_remove, fabric, tree)
-        if shared:
-            from ina.fallback.process import description
-
-            uplink = tree.switches[fabric.root].uplink
-            assert uplink is not None
-            assert uplink.port is not None
-            fallback = fabric.start_fallback(uplink.port)
-            fallback.add(tree.job, description(tree))
-            stack.callback(fallback.remove, tree.job)
         yield tree
 
 
@@ -176,8 +165,7 @@ def _at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None
         members = [_member(rank) for rank in range(spec.children)]
     uplink = None
     if fabric.offers.shared:
-        port = fabric.fallback.port if fabric.fallback else None
-        uplink = Uplink(port, mac="02:00:00:00:fb:01", ip="10.0.255.2")
+        uplink = Uplink(fabric.fallback_port, mac="02:00:00:00:fb:01", ip="10.0.255.2")
     root = Branch(fabric.root, tuple(members), region=region)
     memory = _memory(spec.job, spec.children, fabric.offers, fabric.queue_packets)
     return Deployment(root, **memory, fallback=uplink)

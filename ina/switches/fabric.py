@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
-from controller import ControllerError, Fleet, SwitchSession, TreeAdmission, connect
+from controller import ControllerError, Fleet, SwitchSession, connect
 from controller.errors import Unreachable
 from controller.p4runtime_shim.ports import ports_of
 from controller.switches import forwarding
@@ -19,6 +19,7 @@ from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo
 from controller.vocabulary.topology import Link, Server, Topology, spread
 from hostlib.launch.launcher import parse_address
 from ina.errors import BadRun, ProcessFailed
+from ina.fallback.process import FallbackProcess, FallbackServers
 from ina.launch import PRIVATE
 from ina.launch.hosts import HostAddresses, Hosts, PortHosts, UdpHosts, port_socket
 from ina.launch.job_run import ONE_PORT_EACH
@@ -32,10 +33,7 @@ from ina.launch.spec import (
 )
 from ina.switches import programs
 from ina.switches.switch_process import EmbeddedSwitch
-from ina.switches.topology import has_slow_links, plan
-
-if TYPE_CHECKING:
-    from ina.fallback.process import Fallback
+from ina.switches.topology import plan
 
 ATTACHED = "s1"
 """Name that a run gives to the running switch of an `Attachment`."""
@@ -89,22 +87,22 @@ class AttachedSwitch:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SwitchFabric:
-    """The switches of a run, the sessions that control them, and the fallback server once a job needs it.
+    """The switches of one command, and the sessions that control them.
 
     Attributes:
         spec: The requested switches and program.
         topology: Switches, hosts and links; None: an attached switch, on which the controller chooses ports.
         fleet: The sessions with all switches; hold `lock` during calls to them.
         hosts: The hosts on which workers run.
+        fallbacks: The fallback server of all jobs, once a job needs it.
         processes: The switches that are processes of this machine, by name.
         lease_s: Time for which a job stays admitted without renewal, in seconds; None: jobs need no leases,
             because the switches end with this process.
         queue_packets: Number of packets that a port of slow switches can queue, which limits windows; None:
             the switches are not slow.
         server: The host of the fallback server; None: the first suitable host at the root.
-        fallback_at: Starts the fallback server at a port of the root; None: it is a process of this machine.
         hosts_for: Reserves N hosts that no other process uses; None: no other process uses these hosts.
-        fallback: The fallback server of all jobs; None: no job has needed it yet.
+        fallback_port: The root's port for the fallback server; None: no job has needed it yet.
         silent: Why a switch did not answer the last request; None: all answered.
     """
 
@@ -112,14 +110,14 @@ class SwitchFabric:
     topology: Topology | None
     fleet: Fleet
     hosts: Hosts
+    fallbacks: FallbackServers
     processes: Mapping[str, SwitchProcess] = field(default_factory=dict)
     lease_s: float | None = None
     queue_packets: int | None = None
     server: str | None = None
-    fallback_at: Callable[[int], Fallback] | None = None
     hosts_for: Callable[[int], AbstractContextManager[list[str]]] | None = None
     lock: threading.RLock = field(default_factory=threading.RLock, init=False)
-    fallback: Fallback | None = field(default=None, init=False)
+    fallback_port: int | None = field(default=None, init=False)
     silent: str | None = field(default=None, init=False)
     _offers: SwitchInfo | None = field(default=None, init=False)
     _taken: set[str] = field(default_factory=set, init=False)
@@ -137,11 +135,6 @@ class SwitchFabric:
         return self._offers
 
     @property
-    def paced(self) -> bool:
-        """Whether switches or links are so slow that workers must adapt their time-outs to the speed."""
-        return self.queue_packets is not None or (self.topology is not None and has_slow_links(self.topology))
-
-    @property
     def asked_by_others(self) -> bool:
         """Whether other processes, too, can send requests to the switches' P4Runtime."""
         return self.lease_s is not None or self.spec.p4runtime != PRIVATE
@@ -150,24 +143,6 @@ class SwitchFabric:
     def server_host(self) -> str:
         """The host of the fallback server. Raises BadRun if the root has none."""
         return self.server or server_at_root(self._require_topology(), self.offers)
-
-    def start_fallback(self, port: int) -> Fallback:
-        """Start the fallback server at a port of the root, unless it runs already.
-
-        Raises ProcessFailed or AddressTaken.
-        """
-        with self.lock:
-            if self.fallback is None:
-                self.fallback = (self.fallback_at or self._fallback_process)(port)
-            return self.fallback
-
-    def _fallback_process(self, port: int) -> Fallback:
-        from ina.fallback.process import FallbackProcess  # only jobs with shared slots need it
-
-        assert isinstance(self.hosts, PortHosts)
-        local, switch = self.hosts.ends(self.root, port)
-        lanes = str(self.offers.lanes)
-        return FallbackProcess(port, ["--switch", switch, "--lanes", lanes, "--local", local, "--held"])
 
     @contextlib.contextmanager
     def reserved(self, workers: int) -> Iterator[list[str]]:
@@ -286,11 +261,6 @@ class SwitchFabric:
                     self.silent = self.silent or str(error)
                 raise
 
-    def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:
-        """Return the number of a job's packets, by switch, then by outcome. Raises ControllerError."""
-        with self.asking():
-            return self.fleet.counters(tree)
-
     def refused(self) -> dict[str, int]:
         """Return the number of refused packets that belong to no job, by reason; leave out zeros.
 
@@ -307,8 +277,7 @@ class SwitchFabric:
 
     def close(self) -> None:
         """Stop the fallback server, and disconnect from the switches without stopping them."""
-        if self.fallback is not None:
-            self.fallback.stop()
+        self.fallbacks.close()
         for controller in self.fleet.controllers.values():
             controller.close()
 
@@ -361,13 +330,15 @@ def _attached(spec: FabricSpec, attached: Attachment, stack: contextlib.ExitStac
     if attached.machines:  # they send ARP requests for the switch's address
         controller.install([forwarding.own_address(attached.ip, SWITCH_MAC)])
         hosts = UdpHosts(f"{attached.ip}:{INA_UDP_PORT}")
-    return SwitchFabric(
+    fabric = SwitchFabric(
         spec=replace(spec, attached=attached),
         topology=None,
         fleet=Fleet({ATTACHED: controller}),
         hosts=hosts,
+        fallbacks=FallbackServers(lambda *_: _fallback_process(fabric)),
         lease_s=attached.lease_s,
     )
+    return fabric
 
 
 def _started(
@@ -391,9 +362,24 @@ def _started(
             on_listening(name, switch.address)
     controllers = {name: stack.enter_context(control(switch, spec)) for name, switch in switches.items()}
     hosts = PortHosts(switches, addresses)
-    return SwitchFabric(
-        spec=spec, topology=topology, fleet=Fleet(controllers), hosts=hosts, processes=switches
+    fabric = SwitchFabric(
+        spec=spec,
+        topology=topology,
+        fleet=Fleet(controllers),
+        hosts=hosts,
+        fallbacks=FallbackServers(lambda *_: _fallback_process(fabric)),
+        processes=switches,
     )
+    return fabric
+
+
+def _fallback_process(fabric: SwitchFabric) -> FallbackProcess:
+    """Start a fallback server on this machine. Raises ProcessFailed or AddressTaken."""
+    assert isinstance(fabric.hosts, PortHosts)
+    assert fabric.fallback_port is not None
+    local, switch = fabric.hosts.ends(fabric.root, fabric.fallback_port)
+    lanes = str(fabric.offers.lanes)
+    return FallbackProcess(["--switch", switch, "--lanes", lanes, "--local", local, "--held"])
 
 
 def control(switch: EmbeddedSwitch, spec: FabricSpec) -> SwitchSession:
