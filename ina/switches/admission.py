@@ -12,6 +12,7 @@ from controller import ControllerError, Member, NoSuchJob, Region, Registration
 from controller.switches.layout import Branch, Deployment, TreeAdmission, deployment_of
 from controller.switches.model import INA_UDP_PORT, SwitchInfo, Uplink
 from controller.vocabulary import Job, Topology, Tree
+from controller.vocabulary.topology import spread
 from hostlib import DEFAULT_SLOTS, window_for
 from ina.errors import BadRun
 from ina.launch.spec import SHARED_WINDOW, LaunchSpec, MachineAtPort
@@ -58,13 +59,30 @@ def admitted(
 def _hosts(
     fabric: SwitchFabric, spec: LaunchSpec, beside: Sequence[str | None], stack: contextlib.ExitStack
 ) -> Sequence[str]:
-    """Return the host of each of the job's workers; `stack` ends the reservation of hosts, if any."""
+    """Return the host of each of the job's workers, reserved until `stack` is closed.
+
+    Spreads workers evenly over the switches that have hosts. A group of the ranks on the hosts `beside` gets
+    further hosts at their switches, or any free hosts in a topology that the user has given.
+
+    Raises:
+        BadRun: several workers are at one port.
+        BadSpec: too few hosts are free, or a switch has no further port.
+        ProcessFailed: a port could not be opened.
+    """
     if spec.places:
         _check_one_each(spec)
         return spec.places
-    hosts = [host for host in beside if host is not None]
-    reserved = fabric.reserved_beside(hosts) if hosts else fabric.reserved(spec.children)
-    return stack.enter_context(reserved)
+    if fabric.hosts_for is not None:
+        return stack.enter_context(fabric.hosts_for(spec.children))
+    found: list[str] = []
+    with fabric.lock:
+        assert fabric.topology is not None
+        near = [host for host in beside if host is not None and fabric.spec.topology is None]
+        for host in near or spread(fabric.topology, spec.children, fabric.taken):
+            found.append(fabric.host_beside(host) if near else host)
+            fabric.taken.add(found[-1])
+            stack.callback(fabric.taken.discard, found[-1])
+    return found
 
 
 def _member(rank: int) -> Member:

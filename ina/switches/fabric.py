@@ -16,13 +16,12 @@ from controller.errors import Unreachable
 from controller.p4runtime_shim.ports import ports_of
 from controller.switches import forwarding
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo
-from controller.vocabulary.topology import Link, Server, Topology, spread
+from controller.vocabulary.topology import Link, Server, Topology
 from hostlib.launch.launcher import parse_address
 from ina.errors import BadRun, ProcessFailed
 from ina.fallback.process import FallbackProcess, FallbackServers
 from ina.launch import PRIVATE
 from ina.launch.hosts import HostAddresses, Hosts, PortHosts, UdpHosts, port_socket
-from ina.launch.job_run import ONE_PORT_EACH
 from ina.launch.spec import (
     DEFAULT_LANES,
     DEFAULT_PROGRAM,
@@ -104,6 +103,7 @@ class SwitchFabric:
         hosts_for: Reserves N hosts that no other process uses; None: no other process uses these hosts.
         fallback_port: The root's port for the fallback server; None: no job has needed it yet.
         silent: Why a switch did not answer the last request; None: all answered.
+        taken: The hosts that jobs of this process use.
     """
 
     spec: FabricSpec
@@ -119,8 +119,8 @@ class SwitchFabric:
     lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     fallback_port: int | None = field(default=None, init=False)
     silent: str | None = field(default=None, init=False)
+    taken: set[str] = field(default_factory=set, init=False)
     _offers: SwitchInfo | None = field(default=None, init=False)
-    _taken: set[str] = field(default_factory=set, init=False)
 
     @property
     def root(self) -> str:
@@ -142,68 +142,24 @@ class SwitchFabric:
     @property
     def server_host(self) -> str:
         """The host of the fallback server. Raises BadRun if the root has none."""
-        return self.server or server_at_root(self._require_topology(), self.offers)
+        assert self.topology is not None, "a running switch has no hosts"
+        return self.server or server_at_root(self.topology, self.offers)
 
-    @contextlib.contextmanager
-    def reserved(self, workers: int) -> Iterator[list[str]]:
-        """Reserve a host for each worker inside the context, spread evenly over the switches that have hosts.
-
-        Yields the names of the hosts. Raises BadSpec if too few hosts are free.
-        """
-        if self.hosts_for is not None:
-            with self.hosts_for(workers) as hosts:
-                yield hosts
-            return
-        with self.lock:
-            taken = list(spread(self._require_topology(), workers, self._taken))
-            self._taken.update(taken)
-        try:
-            yield taken
-        finally:
-            with self.lock:
-                self._taken.difference_update(taken)
-
-    @contextlib.contextmanager
-    def reserved_beside(self, hosts: Sequence[str]) -> Iterator[list[str]]:
-        """Reserve another host at the switch of each of these hosts, for a group of the ranks on them.
-
-        Adds a host and a port to a switch without a free host; later groups use them again. In a topology
-        that the user has given, reserves any free hosts instead.
-
-        Raises:
-            BadRun: the hosts are other machines, or this process has not started all switches.
-            BadSpec: too few hosts are free, or a switch has no further port.
-            ProcessFailed: a port could not be opened.
-        """
-        if self.processes.keys() != self._embedded().keys() or not self.processes:
-            raise BadRun(ONE_PORT_EACH)
-        if self.spec.topology is not None:
-            with self.reserved(len(hosts)) as others:
-                yield others
-            return
-        with self.lock:
-            taken = []
-            for host in hosts:
-                rack = self._require_topology().rack_of[host]
-                taken.append(self._free_host(rack) or self._add_host(rack))
-                self._taken.add(taken[-1])
-        try:
-            yield taken
-        finally:
-            with self.lock:
-                self._taken.difference_update(taken)
-
-    def _free_host(self, rack: str) -> str | None:
-        topology = self._require_topology()
-        hosts = (host for host in topology.servers_for("worker") if topology.rack_of[host] == rack)
-        return next((host for host in hosts if host not in self._taken), None)
-
-    def _add_host(self, rack: str) -> str:
-        """Add a host to the switch `rack`, which this process has started; return the host's name.
+    def host_beside(self, host: str) -> str:
+        """Return a host that is not in `taken` at the switch of `host`; add a host and a port if all are.
 
         The new port is of the kind of the other ports: shared memory, or UDP.
+
+        Raises:
+            BadSpec: the switch has no further port.
+            ProcessFailed: the port could not be opened.
         """
-        topology = self._require_topology()
+        topology = self.topology
+        assert topology is not None, "a running switch has no hosts"
+        rack = topology.rack_of[host]
+        for free in topology.servers_for("worker"):
+            if topology.rack_of[free] == rack and free not in self.taken:
+                return free
         switch = self._embedded()[rack]
         assert isinstance(self.hosts, PortHosts)
         addresses = self.hosts.addresses
@@ -284,10 +240,6 @@ class SwitchFabric:
     def _embedded(self) -> dict[str, EmbeddedSwitch]:
         """Return the switches that this process has started."""
         return {name: each for name, each in self.processes.items() if isinstance(each, EmbeddedSwitch)}
-
-    def _require_topology(self) -> Topology:
-        assert self.topology is not None, "a running switch has no hosts"
-        return self.topology
 
 
 @contextlib.contextmanager
