@@ -42,7 +42,10 @@ def description(tree: TreeAdmission) -> dict[str, Any]:
 
 
 class Fallback(Protocol):
-    """A fallback server: a process that this one starts, or a connection to one that other processes share.
+    """A fallback server that serves jobs of this process.
+
+    An interface, so that one class (`FallbackServers`) supervises both a process that this one starts, and a
+    connection to a server that other processes share.
 
     If the server ends, or the connection is lost, the object starts the server again (or waits until others
     have), and then makes it serve its jobs again. The jobs continue: their workers resend the packets that
@@ -86,8 +89,11 @@ If `start` is true and no fallback server runs there, it starts one. Raises RunE
 class FallbackServers:
     """Serves jobs on fallback servers, and finds the servers that have ended.
 
-    A server that has ended is started again by its `Fallback`, which also says when the loss is final. Calls
-    of `serve` must follow each other; other calls may be made at any time.
+    A server that has ended is started again at once by its `Fallback`, and gets its jobs again. The loss is
+    final when a process has ended after `RESTARTS` restarts, or when a shared server has not answered for
+    `ina.fallback.remote.PATIENCE_S`; `Fallback.check` returns the reason.
+
+    Calls of `serve` must follow each other; other calls may be made at any time.
     """
 
     def __init__(self, connect: Connect) -> None:

@@ -267,7 +267,7 @@ class FabricNetwork:
                 registered=registered,
             )
             if (uplink := tree.switches[fabric.root].uplink) is not None:
-                fabric.fallback_port = uplink.port
+                fabric.fallback_switch_port = uplink.port
                 self._serve()
                 stack.enter_context(contextlib.suppress(RunError))  # a server that is lost serves no jobs
                 stack.callback(self._serve)

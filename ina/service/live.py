@@ -120,7 +120,7 @@ class FabricRuns(Executor):
                 name=job.spec.name,
                 workers=job.spec.job.workers,
                 ports=job.ports(),
-                server=fabric.fallback_port and f"{fabric.root}/{fabric.fallback_port}",
+                server=fabric.fallback_switch_port and f"{fabric.root}/{fabric.fallback_switch_port}",
             )
             yield rendezvous
             for exit_ in job.exits:

@@ -183,7 +183,7 @@ def _at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None
         members = [_member(rank) for rank in range(spec.children)]
     uplink = None
     if fabric.offers.shared:
-        uplink = Uplink(fabric.fallback_port, mac="02:00:00:00:fb:01", ip="10.0.255.2")
+        uplink = Uplink(fabric.fallback_switch_port, mac="02:00:00:00:fb:01", ip="10.0.255.2")
     root = Branch(fabric.root, tuple(members), region=region)
     memory = _memory(spec.job, spec.children, fabric.offers, fabric.queue_packets)
     return Deployment(root, **memory, fallback=uplink)

@@ -101,7 +101,7 @@ class SwitchFabric:
             the switches are not slow.
         server: The host of the fallback server; None: the first suitable host at the root.
         hosts_for: Reserves N hosts that no other process uses; None: no other process uses these hosts.
-        fallback_port: The root's port for the fallback server; None: no job has needed it yet.
+        fallback_switch_port: The root's port for the fallback server; None: no job has needed it yet.
         silent: Why a switch did not answer the last request; None: all answered.
         taken: The hosts that jobs of this process use.
     """
@@ -117,7 +117,7 @@ class SwitchFabric:
     server: str | None = None
     hosts_for: Callable[[int], AbstractContextManager[list[str]]] | None = None
     lock: threading.RLock = field(default_factory=threading.RLock, init=False)
-    fallback_port: int | None = field(default=None, init=False)
+    fallback_switch_port: int | None = field(default=None, init=False)
     silent: str | None = field(default=None, init=False)
     taken: set[str] = field(default_factory=set, init=False)
     _offers: SwitchInfo | None = field(default=None, init=False)
@@ -328,8 +328,8 @@ def _started(
 def _fallback_process(fabric: SwitchFabric) -> FallbackProcess:
     """Start a fallback server on this machine. Raises ProcessFailed or AddressTaken."""
     assert isinstance(fabric.hosts, PortHosts)
-    assert fabric.fallback_port is not None
-    local, switch = fabric.hosts.ends(fabric.root, fabric.fallback_port)
+    assert fabric.fallback_switch_port is not None
+    local, switch = fabric.hosts.ends(fabric.root, fabric.fallback_switch_port)
     lanes = str(fabric.offers.lanes)
     return FallbackProcess(["--switch", switch, "--lanes", lanes, "--local", local, "--held"])
 
