@@ -21,6 +21,7 @@ from pathlib import Path
 from controller.p4runtime_shim.target import connect
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Topology, fabrics
+from ina.fallback.process import FallbackServers
 from ina.launch.executor import Executor
 from ina.launch.orders import RunOrder, RunStatus
 from ina.service.api import Address, speaking
@@ -102,23 +103,25 @@ async def _serve(order: Order) -> None:
         store = stack.enter_context(Store(Path(order.state)))
         at = {name: stack.enter_context(connect(address)) for name, address in order.addresses.items()}
         network = ClusterNetwork(lambda name, _: at[name], bundle("shared", LANES))
-        rows = list(store.events())
+        events = len(list(store.events()))
         policies = Policies("fifo", AllocationSettings(memory="deadline-lazy", period_s=60.0))
         daemon = Daemon(
             Ledger(store, order.cluster, policies, Clock.of(store)),
             testbed="bench",
             switches=network,
             executor=NoWorkers(Path(order.state) / "runs"),
-            fallbacks=None,  # there are no workers
+            fallbacks=FallbackServers(lambda *_: sys.exit()),
             blocking=Threads(),
+            on_loss=print,  # there are no workers, and no fallback servers
         )
         async with speaking(daemon, Address(), Tokens(Path(order.state))) as url:
             begin = time.perf_counter()
             running = asyncio.create_task(daemon.run())
             while daemon.ready and not running.done():
                 await asyncio.sleep(0.002)
-            ready_s = time.perf_counter() - begin
-            print(json.dumps({"url": url, "ready_s": ready_s, "events": len(rows)}), flush=True)
+            print(
+                json.dumps({"url": url, "ready_s": time.perf_counter() - begin, "events": events}), flush=True
+            )
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
             with contextlib.suppress(asyncio.CancelledError):
                 await running

@@ -1,15 +1,17 @@
-"""Starts the fallback server as a process, keeps it running, and reads its statistics."""
+"""Serves jobs on fallback servers; a server as a process, which is kept running."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from controller.switches.layout import TreeAdmission
-from ina.errors import ProcessFailed
+from controller.vocabulary import Server, Topology
+from ina.errors import ProcessFailed, RunError
+from ina.faults import fault_point
 from ina.launch.server_process import ServerProcess
 
 _log = logging.getLogger(__name__)
@@ -40,20 +42,32 @@ def description(tree: TreeAdmission) -> dict[str, Any]:
 
 
 class Fallback(Protocol):
-    """Interface to the fallback server of a run, which serves all jobs of the run."""
+    """A fallback server that serves jobs of this process.
+
+    An interface, so that one class (`FallbackServers`) supervises both a process that this one starts, and a
+    connection to a server that other processes share.
+
+    If the server ends, or the connection is lost, the object starts the server again (or waits until others
+    have), and then makes it serve its jobs again. The jobs continue: their workers resend the packets that
+    the server had not summed.
+    """
 
     @property
-    def port(self) -> int:
-        """The port of the root switch to which the server is connected."""
+    def breaks(self) -> int:
+        """Number of times that the server may have lost its jobs."""
 
-    def add(self, job: int, description: Mapping[str, Any]) -> None:
-        """Make the server serve this job; `description` is the result of the function `description`."""
+    @property
+    def over(self) -> bool:
+        """Whether this object has stopped, and cannot be used any more."""
 
-    def remove(self, job: int) -> None:
-        """Make the server stop serving this job."""
+    def hold(self, jobs: Mapping[int, Mapping[str, Any]]) -> None:
+        """Make the server serve exactly these jobs, each the result of `description`, by id.
+
+        Raises ProcessFailed if the server does not answer.
+        """
 
     def check(self) -> str | None:
-        """Return why the server has ended and is not restarted; None while it serves.
+        """Return why the server is lost; None while it serves, or is expected to serve again.
 
         Call it several times per second.
         """
@@ -65,6 +79,86 @@ class Fallback(Protocol):
         """Return the server's latest counters of a job, by name."""
 
 
+Connect = Callable[[Topology | None, str, bool], Fallback]
+"""Function (cluster, name, start) that connects to the fallback server on the machine with this name.
+
+If `start` is true and no fallback server runs there, it starts one. Raises RunError if it cannot connect.
+"""
+
+
+class FallbackServers:
+    """Serves jobs on fallback servers, and finds the servers that have ended.
+
+    A server that has ended is started again at once by its `Fallback`, and gets its jobs again. The loss is
+    final when a process has ended after `RESTARTS` restarts, or when a shared server has not answered for
+    `ina.fallback.remote.PATIENCE_S`; `Fallback.check` returns the reason.
+
+    Calls of `serve` must follow each other; other calls may be made at any time.
+    """
+
+    def __init__(self, connect: Connect) -> None:
+        """Store `connect`; connections are made when they are needed."""
+        self._connect = connect
+        self._at: dict[str, tuple[Server | None, Fallback]] = {}
+        """By machine name: the machine's entry in the cluster when it was connected; the server."""
+        self._breaks: dict[str, int] = {}
+        """By machine name, the breaks of the server that `check` has returned."""
+
+    def serve(
+        self,
+        wanted: Mapping[str, Sequence[TreeAdmission]],
+        cluster: Topology | None = None,
+        *,
+        resumed: bool = False,
+    ) -> None:
+        """Make each of these servers serve exactly these jobs, and wait until all of them do.
+
+        With `resumed`, an earlier process has given the jobs to the servers; `check` then finds the servers
+        that have lost them since. Raises RunError if a server with jobs cannot be reached.
+        """
+        for server, admissions in wanted.items():
+            jobs = {each.job: description(each) for each in admissions}
+            machine = None if cluster is None else cluster.server.get(server)
+            known, at = self._at.get(server, (None, None))
+            if at is not None and known != machine:
+                at.stop()
+            if at is None or at.over:
+                try:
+                    at = self._connect(cluster, server, bool(jobs))
+                except RunError as error:
+                    if jobs:
+                        raise
+                    _log.info("%s", error)  # a server that is gone serves no jobs, as desired
+                    continue
+                self._breaks[server] = 0 if resumed else at.breaks
+                self._at[server] = machine, at
+            at.hold(jobs)
+            fault_point("fallback told")
+
+    def check(self) -> dict[str, str]:
+        """Return the servers that have ended since the last call, each with why its loss is final.
+
+        The reason is "" if the server serves its jobs again, or is expected to.
+        """
+        ended = {}
+        for server, (_, at) in list(self._at.items()):
+            why = at.check() or ""
+            if why or at.breaks > self._breaks[server]:
+                ended[server] = why
+            self._breaks[server] = at.breaks
+        return ended
+
+    def statistics(self, server: str, job: int) -> dict[str, float]:
+        """Return a server's latest counters of a job, by name; {} if no job has needed the server."""
+        _, at = self._at.get(server, (None, None))
+        return {} if at is None else at.statistics(job)
+
+    def close(self) -> None:
+        """Disconnect from all servers."""
+        for _, at in self._at.values():
+            at.stop()
+
+
 class FallbackProcess:
     """A fallback server in a process of its own, for all jobs of a run.
 
@@ -72,17 +166,11 @@ class FallbackProcess:
     """
 
     def __init__(
-        self,
-        port: int,
-        arguments: Sequence[str],
-        *,
-        prefix: Sequence[str] = (),
-        patience_s: float = 3.0,
+        self, arguments: Sequence[str], *, prefix: Sequence[str] = (), patience_s: float = 3.0
     ) -> None:
         """Start the process.
 
         Args:
-            port: the port of the root switch to which the server is connected.
             arguments: arguments of ``ina fallback``.
             prefix: a command that runs ``ina fallback``; see `ServerProcess`.
             patience_s: time without an answer, in seconds, after which the process is killed and restarted;
@@ -91,7 +179,8 @@ class FallbackProcess:
         Raises:
             ProcessFailed: the process did not start, or is of another version.
         """
-        self.port = port
+        self.breaks = 0
+        self.over = False
         self._arguments = arguments
         self._prefix = prefix
         self._patience_s = patience_s
@@ -111,18 +200,18 @@ class FallbackProcess:
             raise
         self._watch(first)
 
-    def add(self, job: int, description: Mapping[str, Any]) -> None:
-        """Make the server serve this job; see `Fallback.add`."""
-        with self._change:
-            self._jobs[job] = description
-            self._child.say({"add": description})
+    def hold(self, jobs: Mapping[int, Mapping[str, Any]]) -> None:
+        """Make the server serve exactly these jobs; see `Fallback.hold`.
 
-    def remove(self, job: int) -> None:
-        """Make the server stop serving this job."""
+        Does not wait for an answer: the process reads its commands within milliseconds.
+        """
         with self._change:
-            self._jobs.pop(job, None)
-            self._before.pop(job, None)
-            self._child.say({"remove": job})
+            before, self._jobs = self._jobs, {**jobs}
+            for job in [job for job, each in before.items() if jobs.get(job) != each]:
+                self._before.pop(job, None)
+                self._child.say({"remove": job})
+            for each in [each for job, each in jobs.items() if before.get(job) != each]:
+                self._child.say({"add": each})
 
     def check(self) -> str | None:
         """Restart the process if it died or hangs. Call it several times per second.
@@ -140,6 +229,7 @@ class FallbackProcess:
     def stop(self) -> None:
         """Stop the process, and do not restart it."""
         with self._change:
+            self.over = True
             self._final = self._final or f"{TITLE} was stopped"
         self._child.stop()
 
@@ -181,6 +271,7 @@ class FallbackProcess:
             self._final = f"{why}, after {RESTARTS} restarts"
             return
         self._restarts += 1
+        self.breaks += 1
         _log.warning("%s; restarting it (%d of %d)", why, self._restarts, RESTARTS)
         self._child.stop()
         for job in self._jobs:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from controller.switches.layout import TreeAdmission
-from controller.vocabulary import Server, Topology
 from hostlib.errors import RendezvousError
 from hostlib.meet import MessageError, encode
 from hostlib.meet.connections import knock
-from ina.errors import ProcessFailed, RunError
-from ina.fallback.process import description
+from ina.errors import ProcessFailed
 from ina.fallback.service import ASK_S, HELLO_S, check_secret, received
-from ina.faults import fault_point
 
 PATIENCE_S: Final = 5.0
 """Seconds without an answer of the server after which `RemoteFallback.check` returns the server's silence as
@@ -38,7 +33,6 @@ class RemoteFallback:
 
     def __init__(
         self,
-        port: int,
         machine: str,
         address: tuple[str, int] | Path,
         secret: str | None,
@@ -49,7 +43,6 @@ class RemoteFallback:
         """Connect to the server.
 
         Args:
-            port: the port of the root switch to which the server is connected.
             machine: name of the server's machine, for messages.
             address: address of the server's `FallbackService`.
             secret: the service's secret; None: the service requires no secret.
@@ -62,7 +55,6 @@ class RemoteFallback:
         """
         if secret is not None:
             check_secret(secret)
-        self.port = port
         self._address = address
         self._secret = secret
         self._lanes = lanes
@@ -85,28 +77,16 @@ class RemoteFallback:
         self._serves: list[int] = []
         self._final: str | None = None
         self._silent_s = 0.0
-        self._checked_s = time.monotonic()
         self._why = "it is silent"
         try:
             self._connection = self._connect(HELLO_S)
         except (OSError, MessageError) as error:
             raise ProcessFailed(f"{self._title} does not answer: {error}{advice}") from error
-        self._lapsed = not self._serves
-        """Whether the server may have stopped serving the owner's jobs since the last `hold`."""
+        self.breaks = int(not self._serves)
+        """Number of times that the server may have lost the owner's jobs. With none of an earlier process of
+        the owner, it has lost these."""
         threading.Thread(target=self._listen, name="fallback", daemon=True).start()
         threading.Thread(target=self._ask, name="ask fallback", daemon=True).start()
-
-    def add(self, job: int, description: Mapping[str, Any]) -> None:
-        """Make the server serve this job; see `Fallback.add`."""
-        with self._change:
-            self._jobs[job] = description
-            self._say({"add": description})
-
-    def remove(self, job: int) -> None:
-        """Make the server stop serving this job."""
-        with self._change:
-            self._jobs.pop(job, None)
-            self._say({"remove": job})
 
     def hold(self, jobs: Mapping[int, Mapping[str, Any]]) -> None:
         """Make the server serve exactly these jobs of the owner, and wait until it does.
@@ -119,19 +99,9 @@ class RemoteFallback:
             self._say_all(added)
             if jobs and not self._answers([*jobs][-1]):
                 raise ProcessFailed(f"{self._title} does not answer")
-            self._lapsed = False
-
-    def lives(self) -> bool:
-        """Return whether the server has served the owner's jobs without a break since the last `hold`."""
-        return self.check() is None and not self._lapsed
 
     def check(self) -> str | None:
-        """Return why the server is lost; None while it serves. Call it several times per second."""
-        now = time.monotonic()
-        # After a pause of our own process, only the last ASK_S count as silence: earlier answers could not
-        # be received.
-        self._silent_s += min(now - self._checked_s, ASK_S)
-        self._checked_s = now
+        """Return why the server is lost; None while it serves."""
         if self._silent_s > PATIENCE_S and self._jobs:
             return f"{self._title} has not answered for {self._silent_s:.0f} s: {self._why}"
         return self._final
@@ -173,6 +143,7 @@ class RemoteFallback:
         while not self.over:
             with self._change:
                 if self._jobs:
+                    self._silent_s += ASK_S  # a pause of our own process adds nothing: no answer was received
                     self._say({"statistics": [*self._jobs]})
                 else:
                     self._silent_s = 0.0
@@ -187,7 +158,7 @@ class RemoteFallback:
                     self._take(message)
             except (OSError, MessageError) as error:
                 self._why = str(error)
-            self._lapsed |= bool(self._jobs)
+            self.breaks += bool(self._jobs)
             self._reconnect()
         self._connection.close()
 
@@ -229,56 +200,3 @@ class RemoteFallback:
             raise ProcessFailed(f"{self._title} has {lanes} lanes: want {self._lanes}, as the switches have")
         self._serves = hello["serves"]
         return connection
-
-
-Connect = Callable[[Topology, str, bool], RemoteFallback]
-"""Function (cluster, name, start) that connects to the fallback server on the machine with this name.
-
-If `start` is true and no fallback server runs there, it starts one. Raises RunError if it cannot connect.
-"""
-
-_log = logging.getLogger(__name__)
-
-
-class FallbackServers:
-    """Connections to the fallback servers that have jobs of the service."""
-
-    def __init__(self, connect: Connect) -> None:
-        """Store `connect`; connections are made when they are needed."""
-        self._connect = connect
-        self._at: dict[str, tuple[Server | None, RemoteFallback]] = {}
-        """By machine name: the machine's entry in the cluster when it was connected; the connection."""
-
-    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
-        """Make each of these servers serve exactly these jobs of the service, and wait until all of them do.
-
-        Raises RunError if a server with jobs cannot be reached.
-        """
-        for server, admissions in wanted.items():
-            jobs = {each.job: description(each) for each in admissions}
-            described, at = self._at.get(server, (None, None))
-            if at is not None and described != cluster.server.get(server):
-                at.stop()
-            try:
-                at = self._found(server, cluster, start=bool(jobs))
-            except RunError as error:
-                if jobs:
-                    raise
-                _log.info("%s", error)  # a server that is gone serves no jobs, as desired
-                continue
-            at.hold(jobs)
-            fault_point("fallback told")
-
-    def lives(self, server: str, cluster: Topology) -> bool:
-        """Return whether a server has served its jobs without a break since the last `serve`."""
-        try:
-            return self._found(server, cluster, start=False).lives()
-        except RunError:
-            return False
-
-    def _found(self, server: str, cluster: Topology, *, start: bool) -> RemoteFallback:
-        _, at = self._at.get(server, (None, None))
-        if at is None or at.over:
-            at = self._connect(cluster, server, start)
-            self._at[server] = cluster.server.get(server), at
-        return at

@@ -126,25 +126,23 @@ class FallbackService(Door):
         left = [job for job, (of, _) in self._jobs.items() if of == owner and job not in keep]
         for job in left:
             del self._jobs[job]
-            self._fallback.remove(job)
+        self._hold()
         return left
+
+    def _hold(self) -> None:
+        self._fallback.hold({job: description for job, (_, description) in self._jobs.items()})
 
     def _execute(self, message: dict[str, Any], connection: socket.socket, owner: int | str) -> None:
         match message:
             case {"add": {"job": int(job)} as description}:
                 with self._change:
-                    known = self._jobs.get(job)
-                    if known == (owner, description):
-                        return
-                    if known is not None:  # added by a lost connection whose end was not noticed yet
-                        self._fallback.remove(job)
                     self._jobs[job] = owner, description
-                    self._fallback.add(job, description)
+                    self._hold()
             case {"remove": int(job)}:
                 with self._change:
                     if job in self._jobs and self._jobs[job][0] == owner:
                         del self._jobs[job]
-                        self._fallback.remove(job)
+                        self._hold()
             case {"only": [*jobs]} if _are_ids(jobs):
                 with self._change:
                     self._forget(owner, jobs)
@@ -213,7 +211,7 @@ def serving(
     line = ["--transport", "udp", "--switch", switch_address(topology), "--local", local]
     line += ["--lanes", str(lanes), *options]
     line += ["--beside-workers"] if topology.server[server].serves_beside_workers else []
-    process = FallbackProcess(topology.port_to(topology.rack_of[server], server), line)
+    process = FallbackProcess(line)
     try:
         with FallbackService(process, address, secret, lanes=lanes) as service:
             yield process, service, stopped

@@ -49,12 +49,11 @@ class TestbedFallback(RemoteFallback):
         self._state, self._host = state, host
         self._starting = False
         self._may_start = start
-        port = state.topology.port_to(state.topology.rack_of[host], host)
-        super().__init__(port, host, state.socket(_name(host)), None, lanes=lanes, owner=owner)
+        super().__init__(host, state.socket(_name(host)), None, lanes=lanes, owner=owner)
         self._may_start = False  # from now on, start it again only if it has jobs
 
     def check(self) -> str | None:
-        """Return why the server is lost; None while it serves or starts. Call it several times per second."""
+        """Return why the server is lost; None while it serves or starts."""
         found = super().check()
         return None if self._starting else found
 

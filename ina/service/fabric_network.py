@@ -27,6 +27,7 @@ from controller.switches.leases import RENEWALS_PER_LEASE, this_process
 from controller.switches.model import SwitchInfo
 from controller.vocabulary import Region
 from hostlib.launch.launcher import JobLog, WorkerExit
+from ina.errors import RunError
 from ina.launch.job_run import JobEnd, JobRun
 from ina.launch.spec import JobResult, LaunchSpec, goodput_bps, metrics
 from ina.service.network import Key, Links, counted
@@ -36,13 +37,16 @@ from ina.switches.admission import admitted
 from ina.switches.fabric import SwitchFabric
 from ina.switches.programs import bundle
 from ina.switches.switch_process import EmbeddedSwitch
+from ina.switches.topology import has_slow_links
 
 _log = logging.getLogger(__name__)
 
 RENEW_S = 15.0
 """Maximum time, in s, between two renewals of a job's registration, which also report the job's progress."""
 CHECK_S = 0.1
-"""Interval, in s, at which the processes of the fabric's switches and fallback server are checked."""
+"""Interval, in s, at which the processes of the fabric's switches are checked."""
+AT_ROOT = ""
+"""Name of a fabric's fallback server: it has only one, whose host the core does not choose."""
 KEEP_S = 1.0
 """Interval, in s, at which each job's switches are asked whether they still have the job."""
 RESTARTS = 5
@@ -121,8 +125,9 @@ class FabricJob(JobRun):
         fallback: dict[str, float] = {}
         try:
             if fabric.switch_ended() is None and fabric.silent is None:
-                switches = fabric.counters(tree)
-                fallback = fabric.fallback.statistics(tree.job) if fabric.fallback else {}
+                with fabric.asking():
+                    switches = fabric.fleet.counters(tree)
+                fallback = fabric.fallbacks.statistics(AT_ROOT, tree.job)
         except NoSuchJob as error:
             self.lost = self.lost or self.why(error)
         except ControllerError as error:
@@ -159,8 +164,8 @@ class FabricNetwork:
     Attributes:
         held: The admitted jobs, and the admitted groups of their ranks, by name.
         ends: By name of each job, how its latest run ended, or why the job could not be admitted.
-        ended: Why a process of the fabric has ended and cannot be restarted; None: none has.
-        check_s: Interval, in s, at which the processes of switches and of the fallback server are checked.
+        ended: Why a switch or the fallback server is lost for good; None: none is.
+        check_s: Interval, in s, at which the processes of switches are checked.
         paced: Whether workers' time-outs must follow the pace of results.
     """
 
@@ -173,7 +178,9 @@ class FabricNetwork:
             scheduled: Whether a policy decides when jobs run. If so, jobs wait for slots, and the policy gets
                 their numbers of packets.
         """
-        self.check_s, self.paced = CHECK_S, fabric.paced
+        self.check_s = CHECK_S
+        slow_links = fabric.topology is not None and has_slow_links(fabric.topology)
+        self.paced = fabric.queue_packets is not None or slow_links
         self._fleet = fabric.fleet
         self._fabric, self._specs, self._scheduled = fabric, specs, scheduled
         self._waiting = False
@@ -249,18 +256,28 @@ class FabricNetwork:
         registered = _registration(fabric, spec)
         with fabric.lock, contextlib.ExitStack() as stack:  # a restart of a switch finds the job in `held`
             tree = stack.enter_context(admitted(fabric, spec, registered, region, beside))
-            held = FabricJob(
+            stack.callback(self.held.pop, spec.name, None)
+            self.held[spec.name] = held = FabricJob(
                 spec,
                 hosts=fabric.hosts,
                 tree=tree,
                 offers=fabric.offers,
-                paced=fabric.paced,
+                paced=self.paced,
                 fabric=fabric,
                 registered=registered,
-                undone=stack.pop_all(),
             )
-            self.held[spec.name] = held
+            if (uplink := tree.switches[fabric.root].uplink) is not None:
+                fabric.fallback_switch_port = uplink.port
+                self._serve()
+                stack.enter_context(contextlib.suppress(RunError))  # a server that is lost serves no jobs
+                stack.callback(self._serve)
+            held.undone = stack.pop_all()
         return held
+
+    def _serve(self) -> None:
+        """Make the fallback server serve all jobs and groups in `held`. Raises RunError."""
+        with self._fabric.lock:
+            self._fabric.fallbacks.serve({AT_ROOT: [each.tree for each in self.held.values()]})
 
     def leave(self, held: FabricJob) -> None:
         """Add the counters to a job's or group's result; remove it from the switches and fallback server."""
@@ -292,9 +309,7 @@ class FabricNetwork:
         """
         fabric = self._fabric
         if why := self._beyond_repair():
-            self.ended = why
-            for held in list(self.held.values()) if not self._scheduled else ():
-                held.fault(why)
+            self.lose(why)
         if fabric.asked_by_others and time.monotonic() - self._kept_s >= min(KEEP_S, _interval_s(fabric)):
             self._kept_s = time.monotonic()
             renewed = [self._keep(held) for held in list(self.held.values())]
@@ -310,10 +325,19 @@ class FabricNetwork:
                     held.tree = next(each for each in admissions if each.job == held.tree.job)
         return report, {}
 
+    def lose(self, why: str) -> None:
+        """Record why a switch or the fallback server is lost for good, and end the jobs.
+
+        If a policy decides when jobs run, the service ends. Any thread may call this.
+        """
+        self.ended = why
+        for held in list(self.held.values()) if not self._scheduled else ():
+            held.fault(why)
+
     def _beyond_repair(self) -> str | None:
         """Restart the switch processes that have ended.
 
-        Return None if all processes of the fabric run now, or else why one of them cannot be restarted.
+        Return None if all switches run now, or else why one of them cannot be restarted.
         """
         fabric = self._fabric
         fabric.hosts.strangers()
@@ -331,7 +355,7 @@ class FabricNetwork:
             _log.warning("%s; restarting it (%d of %d)", how, self._restarts, RESTARTS)
             if reason := fabric.restart(name) or self._put_again():
                 return f"{how}, and its jobs cannot continue: {reason}"
-        return fabric.fallback.check() if fabric.fallback else None
+        return None
 
     def _keep(self, held: FabricJob) -> bool:
         """Check that the switches still have a job; renew the job's registration and lease if this is due.

@@ -24,6 +24,7 @@ from hostlib.meet import GroupRequest
 from ina.errors import AddressTaken, BadRun, ProcessFailed
 from ina.launch.job_run import ONE_PORT_EACH
 from ina.service.fabric_network import FabricJob, FabricNetwork
+from ina.switches.switch_process import EmbeddedSwitch
 
 _log = logging.getLogger(__name__)
 
@@ -150,7 +151,8 @@ class Groups:
         """
         fabric, parent = self._job.fabric, self._spec
         attached = fabric.spec.attached
-        if parent.places or (attached and attached.machines):
+        own = all(isinstance(each, EmbeddedSwitch) for each in fabric.processes.values())
+        if parent.places or (attached and attached.machines) or not own:
             raise BadRun(ONE_PORT_EACH)
         job = replace(parent.job, name=next(self._names), workers=len(request.ranks))
         spec = replace(parent, job=job, machines=(), hierarchical=False, log=None)

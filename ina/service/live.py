@@ -120,7 +120,7 @@ class FabricRuns(Executor):
                 name=job.spec.name,
                 workers=job.spec.job.workers,
                 ports=job.ports(),
-                server=fabric.fallback and f"{fabric.root}/{fabric.fallback.port}",
+                server=fabric.fallback_switch_port and f"{fabric.root}/{fabric.fallback_switch_port}",
             )
             yield rendezvous
             for exit_ in job.exits:
@@ -217,8 +217,9 @@ class LiveJobs:
             testbed="",
             switches=self._network,
             executor=self.runs,
-            fallbacks=None,
+            fallbacks=fabric.fallbacks,
             blocking=Threads(),
+            on_loss=self._network.lose,
             progress_s=0.0,
         )
 

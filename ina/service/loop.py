@@ -8,7 +8,7 @@ import gc
 import logging
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from ina.service.switches import FallbackJobs, Switches
 from ina.service.threads import Threads
 
 if TYPE_CHECKING:
-    from ina.fallback.remote import FallbackServers
+    from ina.fallback.process import FallbackServers
     from ina.service.policies import Policies
 
 LEAST_S = 0.005
@@ -56,8 +56,9 @@ class ServiceLoop:
         testbed: str,
         switches: Network,
         executor: Executor,
-        fallbacks: FallbackServers | None,
+        fallbacks: FallbackServers,
         blocking: Threads,
+        on_loss: Callable[[str], object] | None = None,
         progress_s: float = PROGRESS_S,
     ) -> None:
         """Make a loop whose state is `ledger`.
@@ -67,8 +68,9 @@ class ServiceLoop:
             testbed: The name of the testbed whose hosts run workers; "": workers do not run in a testbed.
             switches: Admits jobs to the switches.
             executor: Starts and stops runs.
-            fallbacks: The fallback servers; None: `switches` also admits jobs to the fallback server.
+            fallbacks: The fallback servers.
             blocking: Threads for blocking calls.
+            on_loss: Called when the loss of a fallback server is final; see `FallbackJobs`.
             progress_s: Minimum interval, in s, between two reports of a job's progress to the core.
         """
         self.ledger = ledger
@@ -76,7 +78,7 @@ class ServiceLoop:
         self._executor = executor
         self._network = switches
         self._switches = Switches(ledger, switches, blocking)
-        self._fallback_jobs = FallbackJobs(ledger, fallbacks, blocking)
+        self._fallback_jobs = FallbackJobs(ledger, fallbacks, blocking, on_loss)
         self._runs = Runs(ledger, executor, self._switches, self._fallback_jobs, progress_s)
         self._effects = Effects(
             ledger, testbed, switches, executor, self._fallback_jobs, blocking, self._runs, self._switches

@@ -21,7 +21,8 @@ from controller.errors import NoProgram, ProgramMismatch, SwitchError
 from controller.vocabulary import BadSpec, Topology, documents, topology_of
 from controller.vocabulary.graphs import check_pinned
 from ina.errors import ProcessFailed, ServiceError
-from ina.fallback.remote import FallbackServers, RemoteFallback
+from ina.fallback.process import FallbackServers
+from ina.fallback.remote import RemoteFallback
 from ina.fallback.service import check_secret
 from ina.fallback.testbed import TestbedFallback
 from ina.launch.engines import LOCAL_ENGINES, REMOTE_ENGINES, EngineChoice
@@ -141,7 +142,7 @@ class TestbedSite:
     def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
         """Return access to the fallback servers, which run on hosts of the testbed; see `Site.fallbacks`."""
 
-        def connect(cluster: Topology, server: str, start: bool) -> TestbedFallback:
+        def connect(cluster: Topology | None, server: str, start: bool) -> TestbedFallback:
             return TestbedFallback(self.bed, server, lanes=lanes, owner=owner, start=start)
 
         return FallbackServers(connect)
@@ -254,11 +255,12 @@ class MachineSite:
         """Return access to the fallback servers on machines of the cluster, run by 'ina fallback --serve'."""
         secret = os.environ.get("INA_TOKEN", "")
 
-        def connect(cluster: Topology, server: str, start: bool) -> RemoteFallback:
+        def connect(cluster: Topology | None, server: str, start: bool) -> RemoteFallback:
+            assert cluster is not None
             if server not in cluster.server:
                 raise ProcessFailed(f"the cluster has no server {server!r} any more")
             address = reached_at(cluster, server), cluster.server[server].fallback_port
-            return RemoteFallback(0, server, address, secret, lanes=lanes, owner=owner)
+            return RemoteFallback(server, address, secret, lanes=lanes, owner=owner)
 
         return FallbackServers(connect)
 

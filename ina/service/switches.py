@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
 
 from controller.core import LinkBack, LinkGone, Place, SwitchBack, SwitchGone
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import ControllerError, Topology
 from ina.errors import RunError
+from ina.fallback.process import FallbackServers
 from ina.faults import fault_point
 from ina.service.ledger import Ledger
 from ina.service.network import Network
 from ina.service.steps import HeldRun
 from ina.service.threads import Threads
-
-if TYPE_CHECKING:
-    from ina.fallback.remote import FallbackServers
-
 
 WHOLE_S = 10.0
 """Interval, in s, at which all table entries are compared, even if no switch reports a change."""
@@ -175,23 +171,43 @@ class Switches:
         return [each for hold in holds for each in hold.of_switches().values()]
 
 
-FALLBACK_S = 1.0
-"""Interval, in s, at which fallback servers are checked. It is shorter than the time for which workers wait
-for packets."""
+FALLBACK_S = 0.25
+"""Interval, in s, at which fallback servers are checked. It is much shorter than the time for which workers
+wait for packets."""
 
 
 class FallbackJobs:
-    """Sends fallback servers their jobs. All calls must be made in the thread of the service's loop."""
+    """Makes fallback servers serve the jobs that are placed on them, and sees which servers have ended.
 
-    def __init__(self, ledger: Ledger, fallbacks: FallbackServers | None, blocking: Threads) -> None:
+    All calls must be made in the thread of the service's loop.
+
+    Args:
+        ledger: The held runs.
+        fallbacks: The fallback servers.
+        blocking: Threads for blocking calls.
+        on_loss: Called with the reason when the loss of a server is final: a command then ends its jobs. Its
+            network makes the server serve them, and also groups of their ranks, which are no runs. None: a
+            controller does that here, waits for a lost server, and runs again the jobs that fail meanwhile.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        fallbacks: FallbackServers,
+        blocking: Threads,
+        on_loss: Callable[[str], object] | None,
+    ) -> None:
         self._ledger = ledger
         self._fallbacks = fallbacks
         self._blocking = blocking
+        self._on_loss = on_loss
         self._busy = False
         self._next_s = 0.0
         self._served: set[str] = set()
         """Fallback servers to which this daemon has sent jobs. Other fallback servers may still have jobs
         that an earlier daemon has sent."""
+        self._lost: Mapping[str, str] = {}
+        """The result of the last `FallbackServers.check`."""
         self._ended_s: dict[str, float] = {}
         """By fallback server that has ended, the time of its last end, in s on the service's clock."""
 
@@ -204,9 +220,7 @@ class FallbackJobs:
     @property
     def next_s(self) -> float:
         """Time of the next check of fallback servers; infinite during a check, and if no check is needed."""
-        if self._busy or self._fallbacks is None or not self._ledger.holds:
-            return math.inf
-        return self._next_s
+        return math.inf if self._busy or not self._ledger.holds else self._next_s
 
     async def serve(self, hold: HeldRun) -> None:
         """Send each fallback server of a run's jobs the list of all jobs that are placed on that server.
@@ -216,47 +230,40 @@ class FallbackJobs:
         await self._serve({place.fallback for place in hold.run.places.values() if place.fallback})
 
     async def check(self) -> None:
-        """Restart the fallback servers that have ended, and send them their jobs again.
-
-        These jobs continue: their workers resend the packets that a server had not summed.
-        """
-        fallbacks = self._fallbacks
-        assert fallbacks is not None
+        """See which fallback servers have ended. Send their jobs to those that an earlier daemon has used."""
         self._busy = True
+        running = (hold for hold in self._ledger.holds.values() if hold.stage == "running")
+        places = (place for hold in running for place in hold.run.places.values())
+        resumed = {place.fallback for place in places if place.fallback} - self._served
         try:
-            used = {
-                place.fallback
-                for hold in self._ledger.holds.values()
-                if hold.stage == "running"
-                for place in hold.run.places.values()
-                if place.fallback
-            }
-            cluster = self._ledger.topology
-            ended = await self._blocking.fallbacks(
-                lambda: [server for server in sorted(used) if not fallbacks.lives(server, cluster)]
-            )
-            if ended:
-                _log.warning("fallback servers at %s have ended, and are being restarted", ", ".join(ended))
-                self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)
-            await self._serve({*ended, *(used - self._served)})
-            self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)
+            await self._serve(resumed, resumed=True)
+            ended = await self._blocking.fallbacks(self._fallbacks.check)
         except (RunError, OSError) as error:
-            _log.warning("%s; trying again in %g s", error, FALLBACK_S)
+            ended = dict.fromkeys(resumed, str(error))
         finally:
             self._busy = False
             self._next_s = self._ledger.now_s + FALLBACK_S
+        for server, why in ended.items():
+            if self._on_loss is None:
+                if not self._lost.get(server):
+                    then = why or "its jobs continue"
+                    _log.warning(
+                        "the fallback server at %s has ended, and is being restarted; %s", server, then
+                    )
+                self._ended_s[server] = self._ledger.now_s
+            elif why:
+                self._on_loss(why)
+        self._lost = ended
 
-    async def _serve(self, servers: Collection[str]) -> None:
-        if (fallbacks := self._fallbacks) is None:
-            return
+    async def _serve(self, servers: Collection[str], *, resumed: bool = False) -> None:
         wanted: dict[str, list[TreeAdmission]] = {server: [] for server in servers}
         for hold in self._ledger.holds.values():
             admissions = hold.of_switches()
             for name, place in hold.run.places.items():
                 if place.fallback in wanted and name in admissions:
                     wanted[place.fallback].append(admissions[name])
-        if wanted:
-            cluster = self._ledger.topology
-            await self._blocking.fallbacks(lambda: fallbacks.serve(wanted, cluster))
+        if wanted and self._on_loss is None:
+            fallbacks, cluster = self._fallbacks, self._ledger.topology
+            await self._blocking.fallbacks(lambda: fallbacks.serve(wanted, cluster, resumed=resumed))
             fault_point("served")
             self._served |= wanted.keys()

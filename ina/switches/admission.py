@@ -1,4 +1,4 @@
-"""Admits a job to the switches of a run and removes it again: table entries, ports, fallback server."""
+"""Admits a job to the switches of a run and removes it again: table entries and ports."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from controller import ControllerError, Member, NoSuchJob, Region, Registration
 from controller.switches.layout import Branch, Deployment, TreeAdmission, deployment_of
 from controller.switches.model import INA_UDP_PORT, SwitchInfo, Uplink
 from controller.vocabulary import Job, Topology, Tree
+from controller.vocabulary.topology import spread
 from hostlib import DEFAULT_SLOTS, window_for
 from ina.errors import BadRun
 from ina.launch.spec import SHARED_WINDOW, LaunchSpec, MachineAtPort
@@ -28,7 +29,7 @@ def admitted(
     region: Region | None = None,
     beside: Sequence[str | None] = (),
 ) -> Iterator[TreeAdmission]:
-    """Admit a job inside the context to the switches and, if its slots are shared, to the fallback server.
+    """Admit a job to the switches inside the context.
 
     Args:
         fabric: The switches.
@@ -40,12 +41,10 @@ def admitted(
 
     Raises:
         ControllerError: a switch refused the job; the job is then on no switch.
-        ProcessFailed: the fallback server did not start.
         AddressTaken: another process has the address of one of the job's hosts.
     """
     with contextlib.ExitStack() as stack:
-        shared = fabric.offers.shared
-        if region is None and shared and spec.job.slots is not None:
+        if region is None and fabric.offers.shared and spec.job.slots is not None:
             region = Region(spec.first_slot, spec.job.slots)
         if fabric.topology is None:
             desired = _at_one_switch(fabric, spec, region)
@@ -54,28 +53,36 @@ def admitted(
         with fabric.lock:
             tree = fabric.fleet.admit(desired, ports=_ports(fabric), registration=registered)
         stack.callback(_remove, fabric, tree)
-        if shared:
-            from ina.fallback.process import description
-
-            uplink = tree.switches[fabric.root].uplink
-            assert uplink is not None
-            assert uplink.port is not None
-            fallback = fabric.start_fallback(uplink.port)
-            fallback.add(tree.job, description(tree))
-            stack.callback(fallback.remove, tree.job)
         yield tree
 
 
 def _hosts(
     fabric: SwitchFabric, spec: LaunchSpec, beside: Sequence[str | None], stack: contextlib.ExitStack
 ) -> Sequence[str]:
-    """Return the host of each of the job's workers; `stack` ends the reservation of hosts, if any."""
+    """Return the host of each of the job's workers, reserved until `stack` is closed.
+
+    Spreads workers evenly over the switches that have hosts. A group of the ranks on the hosts `beside` gets
+    further hosts at their switches, or any free hosts in a topology that the user has given.
+
+    Raises:
+        BadRun: several workers are at one port.
+        BadSpec: too few hosts are free, or a switch has no further port.
+        ProcessFailed: a port could not be opened.
+    """
     if spec.places:
         _check_one_each(spec)
         return spec.places
-    hosts = [host for host in beside if host is not None]
-    reserved = fabric.reserved_beside(hosts) if hosts else fabric.reserved(spec.children)
-    return stack.enter_context(reserved)
+    if fabric.hosts_for is not None:
+        return stack.enter_context(fabric.hosts_for(spec.children))
+    found: list[str] = []
+    with fabric.lock:
+        assert fabric.topology is not None
+        near = [host for host in beside if host is not None and fabric.spec.topology is None]
+        for host in near or spread(fabric.topology, spec.children, fabric.taken):
+            found.append(fabric.host_beside(host) if near else host)
+            fabric.taken.add(found[-1])
+            stack.callback(fabric.taken.discard, found[-1])
+    return found
 
 
 def _member(rank: int) -> Member:
@@ -176,8 +183,7 @@ def _at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None
         members = [_member(rank) for rank in range(spec.children)]
     uplink = None
     if fabric.offers.shared:
-        port = fabric.fallback.port if fabric.fallback else None
-        uplink = Uplink(port, mac="02:00:00:00:fb:01", ip="10.0.255.2")
+        uplink = Uplink(fabric.fallback_switch_port, mac="02:00:00:00:fb:01", ip="10.0.255.2")
     root = Branch(fabric.root, tuple(members), region=region)
     memory = _memory(spec.job, spec.children, fabric.offers, fabric.queue_packets)
     return Deployment(root, **memory, fallback=uplink)

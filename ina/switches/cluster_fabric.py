@@ -15,6 +15,7 @@ from controller.switches import forwarding
 from controller.switches.model import SWITCH_MAC
 from controller.vocabulary import Topology
 from ina.errors import BadRun
+from ina.fallback.process import FallbackServers
 from ina.fallback.remote import RemoteFallback
 from ina.launch.agents import Agents
 from ina.launch.machine_hosts import MachineHosts, identified, reached_at, switch_ip
@@ -80,10 +81,10 @@ def opened(
             topology, places, lambda machines: _running_agents(agents), listen=cluster.listen
         )
 
-        def fallback_at(port: int) -> RemoteFallback:
+        def connected(*_: object) -> RemoteFallback:
             assert server is not None
             address = reached_at(topology, server), topology.server[server].serves_fallback_at
-            return RemoteFallback(port, server, address, cluster.secret, lanes=fabric.offers.lanes)
+            return RemoteFallback(server, address, cluster.secret, lanes=fabric.offers.lanes)
 
         fabric = SwitchFabric(
             spec=spec,
@@ -92,7 +93,7 @@ def opened(
             hosts=hosts,
             lease_s=cluster.lease_s,
             server=server,
-            fallback_at=fallback_at,
+            fallbacks=FallbackServers(connected),
         )
         stack.callback(fabric.close)
         yield fabric

@@ -7,21 +7,21 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
-from controller import ControllerError, Fleet, SwitchSession, TreeAdmission, connect
+from controller import ControllerError, Fleet, SwitchSession, connect
 from controller.errors import Unreachable
 from controller.p4runtime_shim.ports import ports_of
 from controller.switches import forwarding
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo
-from controller.vocabulary.topology import Link, Server, Topology, spread
+from controller.vocabulary.topology import Link, Server, Topology
 from hostlib.launch.launcher import parse_address
 from ina.errors import BadRun, ProcessFailed
+from ina.fallback.process import FallbackProcess, FallbackServers
 from ina.launch import PRIVATE
 from ina.launch.hosts import HostAddresses, Hosts, PortHosts, UdpHosts, port_socket
-from ina.launch.job_run import ONE_PORT_EACH
 from ina.launch.spec import (
     DEFAULT_LANES,
     DEFAULT_PROGRAM,
@@ -32,10 +32,7 @@ from ina.launch.spec import (
 )
 from ina.switches import programs
 from ina.switches.switch_process import EmbeddedSwitch
-from ina.switches.topology import has_slow_links, plan
-
-if TYPE_CHECKING:
-    from ina.fallback.process import Fallback
+from ina.switches.topology import plan
 
 ATTACHED = "s1"
 """Name that a run gives to the running switch of an `Attachment`."""
@@ -89,40 +86,41 @@ class AttachedSwitch:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SwitchFabric:
-    """The switches of a run, the sessions that control them, and the fallback server once a job needs it.
+    """The switches of one command, and the sessions that control them.
 
     Attributes:
         spec: The requested switches and program.
         topology: Switches, hosts and links; None: an attached switch, on which the controller chooses ports.
         fleet: The sessions with all switches; hold `lock` during calls to them.
         hosts: The hosts on which workers run.
+        fallbacks: The fallback server of all jobs, once a job needs it.
         processes: The switches that are processes of this machine, by name.
         lease_s: Time for which a job stays admitted without renewal, in seconds; None: jobs need no leases,
             because the switches end with this process.
         queue_packets: Number of packets that a port of slow switches can queue, which limits windows; None:
             the switches are not slow.
         server: The host of the fallback server; None: the first suitable host at the root.
-        fallback_at: Starts the fallback server at a port of the root; None: it is a process of this machine.
         hosts_for: Reserves N hosts that no other process uses; None: no other process uses these hosts.
-        fallback: The fallback server of all jobs; None: no job has needed it yet.
+        fallback_switch_port: The root's port for the fallback server; None: no job has needed it yet.
         silent: Why a switch did not answer the last request; None: all answered.
+        taken: The hosts that jobs of this process use.
     """
 
     spec: FabricSpec
     topology: Topology | None
     fleet: Fleet
     hosts: Hosts
+    fallbacks: FallbackServers
     processes: Mapping[str, SwitchProcess] = field(default_factory=dict)
     lease_s: float | None = None
     queue_packets: int | None = None
     server: str | None = None
-    fallback_at: Callable[[int], Fallback] | None = None
     hosts_for: Callable[[int], AbstractContextManager[list[str]]] | None = None
     lock: threading.RLock = field(default_factory=threading.RLock, init=False)
-    fallback: Fallback | None = field(default=None, init=False)
+    fallback_switch_port: int | None = field(default=None, init=False)
     silent: str | None = field(default=None, init=False)
+    taken: set[str] = field(default_factory=set, init=False)
     _offers: SwitchInfo | None = field(default=None, init=False)
-    _taken: set[str] = field(default_factory=set, init=False)
 
     @property
     def root(self) -> str:
@@ -137,11 +135,6 @@ class SwitchFabric:
         return self._offers
 
     @property
-    def paced(self) -> bool:
-        """Whether switches or links are so slow that workers must adapt their time-outs to the speed."""
-        return self.queue_packets is not None or (self.topology is not None and has_slow_links(self.topology))
-
-    @property
     def asked_by_others(self) -> bool:
         """Whether other processes, too, can send requests to the switches' P4Runtime."""
         return self.lease_s is not None or self.spec.p4runtime != PRIVATE
@@ -149,86 +142,24 @@ class SwitchFabric:
     @property
     def server_host(self) -> str:
         """The host of the fallback server. Raises BadRun if the root has none."""
-        return self.server or server_at_root(self._require_topology(), self.offers)
+        assert self.topology is not None, "a running switch has no hosts"
+        return self.server or server_at_root(self.topology, self.offers)
 
-    def start_fallback(self, port: int) -> Fallback:
-        """Start the fallback server at a port of the root, unless it runs already.
-
-        Raises ProcessFailed or AddressTaken.
-        """
-        with self.lock:
-            if self.fallback is None:
-                self.fallback = (self.fallback_at or self._fallback_process)(port)
-            return self.fallback
-
-    def _fallback_process(self, port: int) -> Fallback:
-        from ina.fallback.process import FallbackProcess  # only jobs with shared slots need it
-
-        assert isinstance(self.hosts, PortHosts)
-        local, switch = self.hosts.ends(self.root, port)
-        lanes = str(self.offers.lanes)
-        return FallbackProcess(port, ["--switch", switch, "--lanes", lanes, "--local", local, "--held"])
-
-    @contextlib.contextmanager
-    def reserved(self, workers: int) -> Iterator[list[str]]:
-        """Reserve a host for each worker inside the context, spread evenly over the switches that have hosts.
-
-        Yields the names of the hosts. Raises BadSpec if too few hosts are free.
-        """
-        if self.hosts_for is not None:
-            with self.hosts_for(workers) as hosts:
-                yield hosts
-            return
-        with self.lock:
-            taken = list(spread(self._require_topology(), workers, self._taken))
-            self._taken.update(taken)
-        try:
-            yield taken
-        finally:
-            with self.lock:
-                self._taken.difference_update(taken)
-
-    @contextlib.contextmanager
-    def reserved_beside(self, hosts: Sequence[str]) -> Iterator[list[str]]:
-        """Reserve another host at the switch of each of these hosts, for a group of the ranks on them.
-
-        Adds a host and a port to a switch without a free host; later groups use them again. In a topology
-        that the user has given, reserves any free hosts instead.
-
-        Raises:
-            BadRun: the hosts are other machines, or this process has not started all switches.
-            BadSpec: too few hosts are free, or a switch has no further port.
-            ProcessFailed: a port could not be opened.
-        """
-        if self.processes.keys() != self._embedded().keys() or not self.processes:
-            raise BadRun(ONE_PORT_EACH)
-        if self.spec.topology is not None:
-            with self.reserved(len(hosts)) as others:
-                yield others
-            return
-        with self.lock:
-            taken = []
-            for host in hosts:
-                rack = self._require_topology().rack_of[host]
-                taken.append(self._free_host(rack) or self._add_host(rack))
-                self._taken.add(taken[-1])
-        try:
-            yield taken
-        finally:
-            with self.lock:
-                self._taken.difference_update(taken)
-
-    def _free_host(self, rack: str) -> str | None:
-        topology = self._require_topology()
-        hosts = (host for host in topology.servers_for("worker") if topology.rack_of[host] == rack)
-        return next((host for host in hosts if host not in self._taken), None)
-
-    def _add_host(self, rack: str) -> str:
-        """Add a host to the switch `rack`, which this process has started; return the host's name.
+    def host_beside(self, host: str) -> str:
+        """Return a host that is not in `taken` at the switch of `host`; add a host and a port if all are.
 
         The new port is of the kind of the other ports: shared memory, or UDP.
+
+        Raises:
+            BadSpec: the switch has no further port.
+            ProcessFailed: the port could not be opened.
         """
-        topology = self._require_topology()
+        topology = self.topology
+        assert topology is not None, "a running switch has no hosts"
+        rack = topology.rack_of[host]
+        for free in topology.servers_for("worker"):
+            if topology.rack_of[free] == rack and free not in self.taken:
+                return free
         switch = self._embedded()[rack]
         assert isinstance(self.hosts, PortHosts)
         addresses = self.hosts.addresses
@@ -286,11 +217,6 @@ class SwitchFabric:
                     self.silent = self.silent or str(error)
                 raise
 
-    def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:
-        """Return the number of a job's packets, by switch, then by outcome. Raises ControllerError."""
-        with self.asking():
-            return self.fleet.counters(tree)
-
     def refused(self) -> dict[str, int]:
         """Return the number of refused packets that belong to no job, by reason; leave out zeros.
 
@@ -307,18 +233,13 @@ class SwitchFabric:
 
     def close(self) -> None:
         """Stop the fallback server, and disconnect from the switches without stopping them."""
-        if self.fallback is not None:
-            self.fallback.stop()
+        self.fallbacks.close()
         for controller in self.fleet.controllers.values():
             controller.close()
 
     def _embedded(self) -> dict[str, EmbeddedSwitch]:
         """Return the switches that this process has started."""
         return {name: each for name, each in self.processes.items() if isinstance(each, EmbeddedSwitch)}
-
-    def _require_topology(self) -> Topology:
-        assert self.topology is not None, "a running switch has no hosts"
-        return self.topology
 
 
 @contextlib.contextmanager
@@ -361,13 +282,15 @@ def _attached(spec: FabricSpec, attached: Attachment, stack: contextlib.ExitStac
     if attached.machines:  # they send ARP requests for the switch's address
         controller.install([forwarding.own_address(attached.ip, SWITCH_MAC)])
         hosts = UdpHosts(f"{attached.ip}:{INA_UDP_PORT}")
-    return SwitchFabric(
+    fabric = SwitchFabric(
         spec=replace(spec, attached=attached),
         topology=None,
         fleet=Fleet({ATTACHED: controller}),
         hosts=hosts,
+        fallbacks=FallbackServers(lambda *_: _fallback_process(fabric)),
         lease_s=attached.lease_s,
     )
+    return fabric
 
 
 def _started(
@@ -391,9 +314,24 @@ def _started(
             on_listening(name, switch.address)
     controllers = {name: stack.enter_context(control(switch, spec)) for name, switch in switches.items()}
     hosts = PortHosts(switches, addresses)
-    return SwitchFabric(
-        spec=spec, topology=topology, fleet=Fleet(controllers), hosts=hosts, processes=switches
+    fabric = SwitchFabric(
+        spec=spec,
+        topology=topology,
+        fleet=Fleet(controllers),
+        hosts=hosts,
+        fallbacks=FallbackServers(lambda *_: _fallback_process(fabric)),
+        processes=switches,
     )
+    return fabric
+
+
+def _fallback_process(fabric: SwitchFabric) -> FallbackProcess:
+    """Start a fallback server on this machine. Raises ProcessFailed or AddressTaken."""
+    assert isinstance(fabric.hosts, PortHosts)
+    assert fabric.fallback_switch_port is not None
+    local, switch = fabric.hosts.ends(fabric.root, fabric.fallback_switch_port)
+    lanes = str(fabric.offers.lanes)
+    return FallbackProcess(["--switch", switch, "--lanes", lanes, "--local", local, "--held"])
 
 
 def control(switch: EmbeddedSwitch, spec: FabricSpec) -> SwitchSession:

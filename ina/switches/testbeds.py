@@ -22,6 +22,7 @@ from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet, ProgramBundle
 from controller.errors import Unreachable
 from controller.vocabulary.topology import Topology, spread
+from ina.fallback.process import FallbackServers
 from ina.fallback.testbed import TestbedFallback
 from ina.launch.spec import Captures, FabricSpec
 from ina.launch.testbed_hosts import TestbedHosts
@@ -108,7 +109,9 @@ def opened(state: State) -> Iterator[SwitchFabric]:
             processes={name: TestbedSwitch(name, process) for name, process in state.switches.items()},
             lease_s=LEASE_S,
             queue_packets=target_of(state.program).queue_packets,
-            fallback_at=lambda port: TestbedFallback(state, fabric.server_host, lanes=fabric.offers.lanes),
+            fallbacks=FallbackServers(
+                lambda *_: TestbedFallback(state, fabric.server_host, lanes=fabric.offers.lanes)
+            ),
             hosts_for=lambda workers: hosts_for(state, workers),
         )
         try:

@@ -39,8 +39,8 @@ def switch() -> Iterator[socket.socket]:
 def server(switch: socket.socket) -> Iterator[FallbackProcess]:
     host, port = switch.getsockname()
     arguments = ["--switch", f"{host}:{port}", "--lanes", str(LANES)]
-    started = FallbackProcess(3, arguments, patience_s=PATIENCE_S)
-    started.add(JOB, {"job": JOB, "epoch": 1, "tree": STAR.to_json(), "window": 100})
+    started = FallbackProcess(arguments, patience_s=PATIENCE_S)
+    started.hold({JOB: {"job": JOB, "epoch": 1, "tree": STAR.to_json(), "window": 100}})
     yield started
     started.stop()
 
@@ -89,9 +89,9 @@ def test_counts_do_not_wait_for_a_server_that_is_being_started(
     script.write_text(f'if [ -e {again} ]; then until [ -e {go} ]; do sleep 0.05; done; fi; exec "$@"')
     host, port = switch.getsockname()
     arguments = ["--switch", f"{host}:{port}", "--lanes", str(LANES)]
-    server = FallbackProcess(3, arguments, prefix=["sh", str(script)])
+    server = FallbackProcess(arguments, prefix=["sh", str(script)])
     try:
-        server.add(JOB, {"job": JOB, "epoch": 1, "tree": STAR.to_json(), "window": 100})
+        server.hold({JOB: {"job": JOB, "epoch": 1, "tree": STAR.to_json(), "window": 100}})
         again.touch()
         first = server._child._process
         first.kill()
@@ -106,13 +106,13 @@ def test_counts_do_not_wait_for_a_server_that_is_being_started(
 
 @pytest.fixture
 def service(server: FallbackProcess, tmp_path: Path) -> Iterator[FallbackService]:
-    server.remove(JOB)
+    server.hold({})
     with FallbackService(server, tmp_path / "socket", None, lanes=LANES) as serving:
         yield serving
 
 
 def of(tmp_path: Path, owner: str) -> RemoteFallback:
-    return RemoteFallback(3, "here", tmp_path / "socket", None, lanes=LANES, owner=owner)
+    return RemoteFallback("here", tmp_path / "socket", None, lanes=LANES, owner=owner)
 
 
 def jobs_of(*numbers: int) -> dict[int, dict[str, object]]:
@@ -130,20 +130,19 @@ def served(service: FallbackService, connections: int = 0) -> list[int]:
 def test_jobs_of_an_owner_are_served_while_it_is_away(service: FallbackService, tmp_path: Path) -> None:
     """A controller that is killed says no farewell; one of the same state goes on from what is served."""
     first = of(tmp_path, "state")
-    assert not first.lives(), "none of its jobs is served"
+    assert first.breaks == 1, "none of its jobs is served"
     first.hold(jobs_of(1, 2))
-    assert first.lives()
     first.over = True
     first._connection.close()
     assert served(service) == [1, 2]
     of(tmp_path, "state").stop()  # it has said nothing of jobs
     assert served(service) == [1, 2]
     second = of(tmp_path, "state")
-    assert second.lives()
+    assert second.breaks == 0
     second.hold(jobs_of(2, 3))
     assert served(service, 1) == [2, 3]
     other = of(tmp_path, "another")
-    assert not other.lives()
+    assert other.breaks == 1
     other.hold(jobs_of(4))
     other.stop()
     assert served(service, 1) == [2, 3]
@@ -154,8 +153,7 @@ def test_jobs_of_an_owner_are_served_while_it_is_away(service: FallbackService, 
 
 def test_jobs_of_a_connection_end_with_it(service: FallbackService, tmp_path: Path) -> None:
     run = of(tmp_path, "")
-    for job, described in jobs_of(1, 2).items():
-        run.add(job, described)
+    run.hold(jobs_of(1, 2))
     assert run.statistics(2)["merged"] == 0
     assert sorted(service._jobs) == [1, 2]
     run.stop()

@@ -65,7 +65,7 @@ def test_a_switch_and_a_fallback_server_are_refused(version: int, monkeypatch: p
     ):
         switch.ready()
     with pytest.raises(ProcessFailed, match=f"the fallback server: {other(version)}"):
-        FallbackProcess(0, [])
+        FallbackProcess([])
 
 
 @VERSIONS
@@ -73,7 +73,7 @@ def test_a_fallback_server_that_was_started_again_is_used_no_more(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     say(monkeypatch, PROTOCOL, ready={})
-    server = FallbackProcess(0, [])
+    server = FallbackProcess([])
     say(monkeypatch, version, ready={"local": "127.0.0.1:9", "lanes": 32})
     server._child.kill()
     try:

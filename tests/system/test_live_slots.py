@@ -17,6 +17,7 @@ from controller.policies.scheduling import Submission
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job, Region, Topology, documents, parse_topology, topology_of
 from ina.launch.spec import FabricSpec, LaunchSpec
+from ina.service.fabric_network import AT_ROOT
 from ina.service.live import LiveJobs, WorkerOptions
 from ina.service.policies import Policies
 from ina.switches.fabric import SwitchFabric, open_fabric
@@ -149,7 +150,7 @@ def test_jobs_of_a_cluster_without_a_fallback_server_have_that_of_the_command(tm
             bed.settles(1)
             with connect(fabric.fleet.controllers["s1"].address) as controller:
                 (job,) = controller.jobs()
-            while fabric.fallback is None or not fabric.fallback.statistics(job).get("merged", 0.0):
+            while not fabric.fallbacks.statistics(AT_ROOT, job).get("merged", 0.0):
                 assert bed.core.jobs, bed.core.finished_jobs
                 time.sleep(0.1)
         finally:

@@ -80,8 +80,8 @@ class Mishaps:
                 world.cut ^= {(link.a, link.b)}
             case "kill runner" if world.runs:
                 world.kill(rng.choice([*world.runs]))
-            case "kill fallback" if served := world.fallbacks.served:
-                world.fallbacks.kill(rng.choice([*served]))
+            case "kill fallback" if world.served:
+                del world.served[rng.choice([*world.served])]
             case "stops hang":
                 world.hangs = not world.hangs
             case "calls hang":

@@ -29,14 +29,10 @@ OUTSIDE = {
     "service/network.py": {"_fleet.reconcile", "_fleet.admit", "_fleet.remove", "controller.adjust"},
     "launch/executor.py": {"files.write", "subprocess.Popen"},
     "service/external.py": {"files.write"},
-    "fallback/remote.py": {"at.hold"},
+    "fallback/process.py": {"at.hold"},
 }
 """Calls by which something outside the daemon's memory changes."""
-OF_PROCESSES = {
-    "fallback told",
-    "ordered",
-    "asked to end",
-}
+OF_PROCESSES = {"ordered", "asked to end"}
 """Points in what starts processes, of which there are none in virtual time."""
 
 

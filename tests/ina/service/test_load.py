@@ -15,6 +15,7 @@ from benchmarks.speed.controller_process import NoWorkers, cluster
 from controller import SwitchSession
 from controller.vocabulary import Job
 from ina.errors import Conflict, StoreError
+from ina.fallback.process import Fallback, FallbackServers
 from ina.launch.orders import RunStatus
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
@@ -53,6 +54,11 @@ def unused_switch(name: str, address: str) -> SwitchSession:
     return SwitchSession(reached(name, 8192))
 
 
+def no_server(*_: object) -> Fallback:
+    """Fail: these jobs need no fallback server."""
+    raise AssertionError
+
+
 @contextlib.asynccontextmanager
 async def living(folder: Path, executor: NoWorkers, racks: int = 8) -> AsyncIterator[tuple[Daemon, Store]]:
     """Have a daemon live whose jobs are nothing but known."""
@@ -62,7 +68,7 @@ async def living(folder: Path, executor: NoWorkers, racks: int = 8) -> AsyncIter
             testbed="none",
             switches=ClusterNetwork(unused_switch, program()),
             executor=executor,
-            fallbacks=None,
+            fallbacks=FallbackServers(no_server),
             blocking=Threads(),
         )
         running = asyncio.create_task(daemon.run())

@@ -112,8 +112,7 @@ async def loses_its_runner_again_and_again(served: Served) -> None:
 
 
 async def loses_its_fallback_server(served: Served) -> None:
-    for server in [*served.world.fallbacks.served]:
-        served.world.fallbacks.kill(server)
+    served.world.served.clear()
 
 
 async def loses_a_hung_switch(served: Served) -> None:

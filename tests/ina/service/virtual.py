@@ -12,7 +12,7 @@ import contextlib
 import random
 import selectors
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -24,6 +24,7 @@ from controller.p4runtime_shim.ports import PortEnds, SwitchReport
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology
 from ina.errors import RunnerGone
+from ina.fallback.process import FallbackServers
 from ina.launch.executor import Executor
 from ina.launch.hosts import UdpHosts
 from ina.launch.orders import ON_NO_SWITCH, RunOrder, RunStatus
@@ -98,25 +99,30 @@ class _Run:
         self.in_flight = {job.name: job.in_flight for job in self.order.jobs}
 
 
-class Fallbacks:
-    """Fallback servers, which may end.
+class VirtualFallback:
+    """A fallback server of a world (`ina.fallback.process.Fallback`), which may end."""
 
-    Attributes:
-        served: The jobs that each serves; those that have ended serve none.
-    """
+    over = False
 
-    def __init__(self) -> None:
-        self.served: dict[str, list[TreeAdmission]] = {}
+    def __init__(self, world: World, server: str) -> None:
+        self._served, self._server = world.served, server
+        self._jobs: Mapping[int, Any] = {}
+        self.breaks = int(not world.served.get(server))
 
-    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
-        self.served |= {server: list(jobs) for server, jobs in wanted.items()}
+    def hold(self, jobs: Mapping[int, Any]) -> None:
+        self._jobs = self._served[self._server] = jobs
 
-    def lives(self, server: str, cluster: Topology) -> bool:
-        return server in self.served
+    def check(self) -> None:
+        """Start it again if it has ended."""
+        if self._server not in self._served:
+            self.breaks += 1
+            self.hold(self._jobs)
 
-    def kill(self, server: str) -> None:
-        """Have one end, and forget all."""
-        self.served.pop(server, None)
+    def statistics(self, job: int) -> dict[str, float]:
+        return {}
+
+    def stop(self) -> None:
+        """Do nothing: it outlives who uses it."""
 
 
 class World(Executor):
@@ -125,6 +131,7 @@ class World(Executor):
     Attributes:
         cut: Links that carry nothing.
         runs: That were started and not forgotten.
+        served: By fallback server, the jobs that it serves, by id; servers that have ended are not there.
         saved: Iterations that jobs have done and saved.
         iterations: Of each job.
         specs: How one command starts each job.
@@ -158,7 +165,7 @@ class World(Executor):
         self.endless: set[str] = set()
         self.silent: set[str] = set()
         self.completed: dict[str, int] = {}
-        self.fallbacks = Fallbacks()
+        self.served: dict[str, Mapping[int, Any]] = {}
         self.sums = 0
         self.hung_s = 0.0
         self.hangs = self.slow = self.refuses = False
@@ -318,12 +325,7 @@ class World(Executor):
     def _sums(self, admission: TreeAdmission) -> bool:
         """Sum once in packets; return whether that was completed. Raises WrongSum."""
         switches = {name: each.switch for name, each in self.switches.items()}
-        served = {
-            server
-            for server, jobs in self.fallbacks.served.items()
-            for job in jobs
-            if job.job == admission.job
-        }
+        served = {server for server, jobs in self.served.items() if admission.job in jobs}
         done = summed(self.cluster, switches, served, admission, next(_PSN), self._works)
         self.sums += done
         return done
@@ -338,7 +340,7 @@ class World(Executor):
         """Return all that is held somewhere."""
         return {
             "runs": self.known(),
-            "served": [job.job for jobs in self.fallbacks.served.values() for job in jobs],
+            "served": [job for jobs in self.served.values() for job in jobs],
             "jobs on switches": list(self.fleet().read()),
             "rows": [
                 (name, row)
@@ -384,30 +386,6 @@ class Inline:
         """Do nothing: nothing is under way that has an effect."""
 
 
-class FabricFallback:
-    """A world's fallback server as that of a fabric (`ina.fallback.process.Fallback`)."""
-
-    def __init__(self, world: World, server: str, port: int) -> None:
-        self._world, self._server, self.port = world, server, port
-
-    def add(self, job: int, description: Mapping[str, Any]) -> None:
-        served = self._world.fallbacks.served.setdefault(self._server, [])
-        served.append(self._world.fleet().read()[job])
-
-    def remove(self, job: int) -> None:
-        served = self._world.fallbacks.served[self._server]
-        served[:] = [each for each in served if each.job != job]
-
-    def check(self) -> None:
-        """Return that it serves: nothing ends it."""
-
-    def stop(self) -> None:
-        """Do nothing: it outlives the fabric."""
-
-    def statistics(self, job: int) -> dict[str, float]:
-        return {}
-
-
 class AuditedFabric(FabricNetwork):
     """The switches of one command under a `Daemon`, which audits them."""
 
@@ -422,7 +400,7 @@ def fabric_of(world: World) -> FabricNetwork:
         fleet=world.fleet(),
         hosts=UdpHosts(""),
         lease_s=60.0,
-        fallback_at=lambda port: FabricFallback(world, fabric.server_host, port),
+        fallbacks=FallbackServers(lambda *_: VirtualFallback(world, fabric.server_host)),
     )
     return AuditedFabric(fabric, world.specs, scheduled=True)
 
@@ -431,13 +409,15 @@ def daemon_of(
     ledger: Ledger, world: World, blocking: Inline | Threads, fabric: FabricNetwork | None = None
 ) -> Daemon:
     """Return the real daemon of a ledger, in a world; its switches may be those of one command."""
+    fallbacks = FallbackServers(lambda _, server, __: VirtualFallback(world, server))
     return Daemon(
         ledger,
         testbed="virtual",
         switches=fabric or ClusterNetwork(world.connect, program(), watch=world.watch),
         executor=world,
-        fallbacks=None if fabric else world.fallbacks,
+        fallbacks=fabric._fabric.fallbacks if fabric else fallbacks,
         blocking=blocking,
+        on_loss=fabric and fabric.lose,
     )
 
 
