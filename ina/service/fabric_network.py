@@ -16,7 +16,7 @@ import os
 import shlex
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -64,11 +64,13 @@ class FabricJob(JobRun):
         fabric: The switches.
         registered: The job's registration at the switches, which other processes can read.
         lost: Why the switches no longer have the job; None: no such loss is known.
+        groups: The admitted groups of the job's ranks (`ina.service.groups`).
     """
 
     fabric: SwitchFabric
     registered: Registration
     lost: str | None = None
+    groups: list[FabricJob] = field(default_factory=list)
     undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """Closing this stack removes the job from the switches and the fallback server."""
     due_s: float = 0.0
@@ -76,16 +78,18 @@ class FabricJob(JobRun):
     _begun_s: float = field(default_factory=awake_s)
     _renewed_s: float = field(default_factory=awake_s)
 
-    def host(self, rank: int) -> str | None:
-        """Return the name of the host on which a rank runs; None: the fabric has no topology with hosts."""
-        topology = self.fabric.topology
-        if topology is None:
-            return None
+    def host(self, rank: int) -> str:
+        """Return the name of the host on which a rank runs. The fabric must have a topology with hosts."""
         switch, member = self.worker(rank)
-        if member is self.tree.beside:
-            return self.fabric.hosts.machine(member)
+        assert self.fabric.topology is not None
         assert member.port is not None
-        return topology.ports[switch][member.port].other(switch)
+        return self.fabric.topology.ports[switch][member.port].other(switch)
+
+    def fault(self, reason: str) -> None:
+        """Tell the workers that the job cannot continue, and why, also as members of groups."""
+        JobRun.fault(self, reason)  # super() finds no class that dataclass has made anew
+        for group in [*self.groups]:
+            group.fault(reason)
 
     def renew(self) -> None:
         """Renew the job's registration at the switches, with its current progress. Raises ControllerError."""
@@ -203,7 +207,7 @@ class FabricNetwork:
         """
         job = record.job
         try:
-            return self.enter(self._specs[job.name], region=_at_root(hold.places[job.name])).tree
+            return self.enter(self._specs[job.name], _at_root(hold.places[job.name])).tree
         except (OutOfMemory, OutOfRows) as error:
             with self._fabric.lock:
                 waits = bool(self._fleet.read()) if self._scheduled else self._may_find_room(error)
@@ -241,14 +245,12 @@ class FabricNetwork:
             )
         return self._waiting
 
-    def enter(
-        self, spec: LaunchSpec, *, region: Region | None = None, beside: Sequence[str | None] = ()
-    ) -> FabricJob:
+    def enter(self, spec: LaunchSpec, region: Region | None = None) -> FabricJob:
         """Admit a job, and add it to `held`; see `ina.switches.admission.admitted` for the arguments."""
         fabric = self._fabric
         registered = _registration(fabric, spec)
         with fabric.lock, contextlib.ExitStack() as stack:  # a restart of a switch finds the job in `held`
-            tree = stack.enter_context(admitted(fabric, spec, registered, region, beside))
+            tree = stack.enter_context(admitted(fabric, spec, registered, region))
             held = FabricJob(
                 spec,
                 hosts=fabric.hosts,

@@ -26,7 +26,6 @@ def admitted(
     spec: LaunchSpec,
     registered: Registration | None,
     region: Region | None = None,
-    beside: Sequence[str | None] = (),
 ) -> Iterator[TreeAdmission]:
     """Admit a job inside the context to the switches and, if its slots are shared, to the fallback server.
 
@@ -35,8 +34,6 @@ def admitted(
         spec: The job.
         registered: What the switches store about the job for other processes; None: nothing.
         region: The job's slots, if slots are shared; None: the slots in `spec`, or all slots.
-        beside: Hosts of the ranks, if the job is a group of some ranks of another job. Each of the ranks
-            gets a second host, at the same switch.
 
     Raises:
         ControllerError: a switch refused the job; the job is then on no switch.
@@ -50,7 +47,7 @@ def admitted(
         if fabric.topology is None:
             desired = _at_one_switch(fabric, spec, region)
         else:
-            desired = _on_hosts(fabric, spec, _hosts(fabric, spec, beside, stack), region)
+            desired = _on_hosts(fabric, spec, _hosts(fabric, spec, stack), region)
         with fabric.lock:
             tree = fabric.fleet.admit(desired, ports=_ports(fabric), registration=registered)
         stack.callback(_remove, fabric, tree)
@@ -66,16 +63,12 @@ def admitted(
         yield tree
 
 
-def _hosts(
-    fabric: SwitchFabric, spec: LaunchSpec, beside: Sequence[str | None], stack: contextlib.ExitStack
-) -> Sequence[str]:
+def _hosts(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack) -> Sequence[str]:
     """Return the host of each of the job's workers; `stack` ends the reservation of hosts, if any."""
     if spec.places:
         _check_one_each(spec)
         return spec.places
-    hosts = [host for host in beside if host is not None]
-    reserved = fabric.reserved_beside(hosts) if hosts else fabric.reserved(spec.children)
-    return stack.enter_context(reserved)
+    return stack.enter_context(fabric.reserved(spec.children))
 
 
 def _member(rank: int) -> Member:
