@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from ina.service.memory import StateInMemory
-    from ina.service.store import Store
+    from ina.service.memory import ServiceState
 
 STEP_S = 1.0
 """Minimum size, in s, of a step of the wall clock that `stepped_s` reports; smaller steps are ignored."""
@@ -71,7 +70,7 @@ class Clock:
             self._from_s = max(last_s, wall() - began_at) - since_s
 
     @classmethod
-    def of(cls, store: Store | StateInMemory) -> Self:
+    def of(cls, store: ServiceState) -> Self:
         """Return the clock that continues a stored state. Raises StoreError."""
         began_at = float(store.fact("began", repr(time.time())) or 0.0)
         return cls(began_at, store.last_s, store.fact("clock") or "")

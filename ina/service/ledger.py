@@ -52,9 +52,8 @@ from ina.service.records import ArchivedJob, JobRecord, Retention, Wiring
 from ina.service.steps import HeldRun, held_run
 
 if TYPE_CHECKING:
-    from ina.service.memory import StateInMemory
+    from ina.service.memory import ServiceState
     from ina.service.policies import Policies
-    from ina.service.store import Store
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -117,7 +116,7 @@ class Ledger:
 
     def __init__(
         self,
-        store: Store | StateInMemory,
+        store: ServiceState,
         topology: Topology,
         policies: Policies,
         clock: Clock,
@@ -144,7 +143,7 @@ class Ledger:
         self.clock = clock
         self._wanted = policies, topology
         policies.core(topology)  # raises for a wrong one: stored, it would make the state useless
-        self.policies, first = self._first(policies, topology)
+        self.policies, first = store.first(policies, topology)
         self._wiring = Wiring.of(first)
         self.core = self.policies.core(self.topology)
         self.submitted: dict[str, JobRecord] = {}
@@ -162,7 +161,6 @@ class Ledger:
         self.recovered_s = 0.0
         self.recovered_lines = 0
         self._timed = False
-        self._last = store.last
         self._frozen_at = 0
         self._counted = 0  # ended jobs whose quota is free again
         self.submissions = 0
@@ -173,21 +171,6 @@ class Ledger:
         self.stirred = True
         self.changes = 0
         self.woken = asyncio.Event()
-
-    def _first(self, policies: Policies, cluster: Topology) -> tuple[Policies, Topology]:
-        """Return the policies and the cluster with which the store was created.
-
-        If the store is new, store the arguments, and return them.
-        """
-        if not self.store.kept:
-            return policies, cluster
-        from controller.vocabulary.files import parse_topology, topology_document
-
-        first = self.store.fact("policies", json.dumps(plain(policies)))
-        described = self.store.fact("cluster", json.dumps(topology_document(cluster)))
-        assert first is not None
-        assert described is not None
-        return record_of(type(policies), json.loads(first)), parse_topology(described, source="cluster.json")
 
     @property
     def now_s(self) -> float:
@@ -254,16 +237,12 @@ class Ledger:
 
     def recover(self) -> None:
         """Restore the state from the store. Raises StoreError, and BadSpec for a store of another cluster."""
-        if not self.store.kept:
-            return
-        from ina.service.store import program, thawed
-
-        if self._last and (found := self.store.snapshot_of(program())) is not None:
-            self._frozen_at, body = found
-            for name, value in thawed(body).items():
+        if self.store.last and (found := self.store.last_snapshot()) is not None:
+            self._frozen_at, known = found
+            for name, value in known.items():
                 setattr(self, name, value)
-        for row in self.store.events(self._frozen_at):
-            self._apply(row.body)
+        for _, body in self.store.events(self._frozen_at):
+            self._apply(body)
         self.recovered_s = self.core.now_s
         self.recovered_lines = self.log.counts.total()
         self.holds = {number: held_run(body) for number, body in self.store.holds().items()}
@@ -275,14 +254,11 @@ class Ledger:
 
     def freeze(self) -> None:
         """Store a snapshot if `snapshot_events` have happened since the last one. Raises StoreError."""
-        if not self.store.kept or self._last - self._frozen_at < self._snapshot_events:
+        if self.store.last - self._frozen_at < self._snapshot_events:
             return
-        from ina.service.store import frozen, program
-
-        self._frozen_at = self._last
-        if (body := frozen({name: getattr(self, name) for name in _KNOWN})) is not None:
-            self.store.snapshot(program(), body)
-            fault_point("frozen")
+        self._frozen_at = self.store.last
+        self.store.snapshot({name: getattr(self, name) for name in _KNOWN})
+        fault_point("frozen")
 
     # ------------------------------------------------------------------ events
 
@@ -306,7 +282,7 @@ class Ledger:
         archived: Sequence[ArchivedJob] = (),
     ) -> None:
         """Store events, each with its time, and apply them to the ledger and its core. Raises StoreError."""
-        self._last = self.store.append(rows, synced=synced, archived=archived)
+        self.store.append(rows, synced=synced, archived=archived)
         fault_point("recorded")
         for _, body in rows:
             self._apply(body)
@@ -631,14 +607,12 @@ class Ledger:
 
     def keep(self, *numbers: int) -> None:
         """Store the held runs with these numbers. Raises StoreError."""
-        if self.store.kept:
-            self.store.hold({number: plain(replace(self.holds[number], busy=False)) for number in numbers})
+        self.store.hold({number: replace(self.holds[number], busy=False) for number in numbers})
         fault_point("kept")
 
     def remove_hold(self, number: int) -> None:
         """Remove a held run from the store. Raises StoreError."""
-        if self.store.kept:
-            self.store.remove_hold(number)
+        self.store.remove_hold(number)
         fault_point("hold removed")
 
     def logs(self, submitted: JobRecord) -> Path:

@@ -35,7 +35,7 @@ from ina.service.fabric_network import FabricNetwork
 from ina.service.groups import Groups
 from ina.service.ledger import Ledger
 from ina.service.loop import ServiceLoop
-from ina.service.memory import StateInMemory
+from ina.service.memory import ServiceState
 from ina.service.policies import Policies
 from ina.service.threads import Threads
 from ina.switches.fabric import SwitchFabric, open_fabric
@@ -208,7 +208,7 @@ class LiveJobs:
 
         Raises BadSpec for names of policies that do not exist.
         """
-        memory = StateInMemory()
+        memory = ServiceState()
         self._ledger = Ledger(memory, cluster, policies, Clock.of(memory))
         self._network = FabricNetwork(fabric, jobs, scheduled=scheduled)
         self.runs = FabricRuns(self._network, how)
