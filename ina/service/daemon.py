@@ -51,7 +51,7 @@ START_S = 10.0
 last checkpoint."""
 
 
-class Daemon(ServiceLoop):
+class Daemon(ServiceLoop[ClusterNetwork]):
     """The service. All calls must be made in the thread of its event loop.
 
     The argument `name` of a method is a job's id. The methods raise Unknown for a name that does not exist,
@@ -71,7 +71,6 @@ class Daemon(ServiceLoop):
         """Make the daemon that continues the state of `ledger`; see `ServiceLoop` for all arguments."""
         self._external = ExternalRuns(executor, ledger.store.folder / "external", lambda: ledger.now_s)
         super().__init__(ledger, testbed=testbed, switches=switches, executor=self._external, **others)
-        self._cluster_network = switches
         self._hosts_are_here = testbed != ""
         self._rates = Rates()
         self._holders = Holders(ledger, self._external)
@@ -166,7 +165,7 @@ class Daemon(ServiceLoop):
         wanted = {name: each for hold in holds for name, each in hold.of_switches().items()}
         known = {each.job for hold in holds for each in hold.admissions.values()}
         leaving = known - {each.job for each in wanted.values()}
-        return self._cluster_network.audit(wanted, leaving, self.ledger.now_s)
+        return self._network.audit(wanted, leaving, self.ledger.now_s)
 
     # ------------------------------------------------------------------ users' requests
 
