@@ -361,9 +361,7 @@ def _try(
     before = _refused(cluster)
     try:
         with opened(FabricSpec(), cluster, machines, launch_with) as fabric:
-            (end,), interrupt = run_on(fabric, [spec], WorkerOptions(on_output=on_output))
-            if interrupt is not None:
-                raise interrupt
+            (end,) = run_on(fabric, [spec], WorkerOptions(on_output=on_output))
         failure = end.failure()
     except (RunError, ControllerError, LaunchError) as error:
         failure, end = error, None
