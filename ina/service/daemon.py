@@ -13,11 +13,7 @@ from controller.core import (
     Event,
     Reallocated,
     Retried,
-    ServerBack,
-    ServerGone,
     Submitted,
-    SwitchBack,
-    SwitchGone,
     reasons,
 )
 from controller.policies.scheduling.errors import BadDecision
@@ -438,24 +434,16 @@ class Daemon(ServiceLoop[ClusterNetwork]):
     async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
         """Drain a server or a switch; with `back`, end its drain. `by` is the user who requested this."""
         ledger = self.ledger
-        is_server = name in ledger.topology.server
-        if not is_server and name not in ledger.topology.switch:
+        if name not in ledger.topology.server and name not in ledger.topology.switch:
             raise Unknown(f"the cluster has no server or switch {name!r}")
         if back and name not in ledger.drained:
             raise Conflict(f"{name!r} is not drained")
         if not back and name in ledger.drained:
             return
-        now_s, why = self.ledger.now_s, f"drained by {by}" if by else "drained"
-        event: Event
         if back:
-            event = ServerBack(now_s, name) if is_server else SwitchBack(now_s, name)
+            ledger.node_back(name, drained=True)
         else:
-            event = ServerGone(now_s, name, why) if is_server else SwitchGone(now_s, name, why)
-        ledger.record([event], drained=True)
-        if back and name in ledger.down:
-            ledger.record([SwitchGone(now_s, name, ledger.down[name])])
-        if back and name in ledger.lost:
-            ledger.record([ServerGone(now_s, name, ledger.lost[name])])
+            ledger.node_gone(name, f"drained by {by}" if by else "drained", drained=True)
         await self._notify()
 
 

@@ -65,18 +65,13 @@ RESTORED = "restored"
 """Name of the fact, in the store, that the state was restored from a copy. Events that were stored after
 the copy may be missing."""
 _KNOWN = (
-    *("core", "policies", "submitted", "keys", "drained", "lost", "down", "cut", "latest", "quotas", "left"),
+    *("core", "policies", "submitted", "keys", "drained", "down", "cut", "latest", "quotas", "left"),
     *("again", "overdue", "_counted", "submissions", "forgotten", "_wiring", "called"),
 )
 """Names of the attributes of a ledger that follow from its events alone. A snapshot consists of these."""
 _REPEATABLE = (Tick, Progressed, Measured)
 """Kinds of events that a power failure may undo. After the failure, the service decides or measures anew. The
 undone events have had no effects, because each effect begins with a synced write of all events before it."""
-POLICIES, CLUSTER, QUOTA, NO_QUOTA = "policies", "cluster", "quota", "no-quota"
-"""Kinds of events of the ledger: changed policies, a changed cluster, a quota set, a quota removed."""
-AGAIN, FORGOTTEN = "again", "forgotten"
-"""Kinds of events of the ledger: `AGAIN`, workers of jobs were restarted in the same run; `FORGOTTEN`, ended
-jobs were archived. All other kinds of events, besides the four kinds above, are the core's."""
 _NUMBER = re.compile(r"(?:(.*)#)?(\d{1,15})", re.DOTALL)
 """Pattern of a reference to a job by number, or by an id of the form ``NAME#NUMBER``."""
 MOST_ENTRIES = 100_000
@@ -95,8 +90,8 @@ class Ledger:
         called: By name that owners gave to jobs, the ids of the jobs with this name, oldest first.
         keys: By tenant and idempotency key, the ids of the jobs that were submitted with this key.
         drained: By name of each drained server or switch, why it was drained.
-        lost: By name of each server that the engine cannot use, the reason.
-        down: By name of each switch that does not answer, the reason.
+        down: By name of each server that the engine cannot use, and of each switch that does not answer, the
+            reason.
         cut: By the two ends of each link that is down, the reason.
         latest: By job, the number of iterations that the job last reported. The core gets this number at
             longer intervals.
@@ -150,7 +145,6 @@ class Ledger:
         self.called: dict[str, list[str]] = {}
         self.keys: dict[tuple[str, str], list[str]] = {}
         self.drained: dict[str, str] = {}
-        self.lost: dict[str, str] = {}
         self.down: dict[str, str] = {}
         self.cut: dict[tuple[str, str], str] = {}
         self.latest: dict[str, float] = {}
@@ -321,7 +315,7 @@ class Ledger:
                         " another placement, or wait until it is over"
                     )
         self._try(policies.take_over)
-        self._record_own(POLICIES, policies=plain(policies))
+        self._record_own("policies", policies=plain(policies))
 
     def change_cluster(self, cluster: Topology) -> tuple[str, ...]:
         """Replace the cluster, and store the change as an event. Return the changes, one sentence each.
@@ -337,7 +331,7 @@ class Ledger:
         changes = self._try(lambda core: self.policies.change_cluster(core, cluster))
         from controller.vocabulary.files import topology_document
 
-        self._record_own(CLUSTER, cluster=topology_document(cluster))
+        self._record_own("cluster", cluster=topology_document(cluster))
         return changes.notes
 
     def _try(self, change: Callable[[Core], T]) -> T:
@@ -357,11 +351,11 @@ class Ledger:
     def set_quota(self, quota: Quota) -> None:
         """Set a tenant's quota. Raises BadSpec if it reserves more GPUs than are left, and StoreError."""
         self.quotas.check(quota)
-        self._record_own(QUOTA, quota=plain(quota))
+        self._record_own("quota", quota=plain(quota))
 
     def remove_quota(self, tenant: str) -> None:
         """Remove a tenant's quota. Raises StoreError."""
-        self._record_own(NO_QUOTA, tenant=tenant)
+        self._record_own("no-quota", tenant=tenant)
 
     def expired(self) -> list[str]:
         """Return the ids of the ended jobs that must be archived now (`Retention`)."""
@@ -381,11 +375,29 @@ class Ledger:
 
         `archived` has the record of each of these jobs, by the job's id.
         """
-        at_s = self.now_s
-        body = {"event": {"kind": FORGOTTEN, "at_s": at_s}, "jobs": list(archived)}
         submitted = self.submitted
         rows = [(submitted[name].number, submitted[name].called, record) for name, record in archived.items()]
-        self._write([(at_s, body)], archived=rows)
+        self._record_own("forgotten", rows, jobs=list(archived))
+
+    def node_gone(self, name: str, why: str, **beside: Any) -> None:
+        """Record that the server or switch `name` must not be used, and why; `drained`: a user drains it.
+
+        The values in `beside` are stored with the event. Raises StoreError.
+        """
+        gone = ServerGone if name in self.topology.server else SwitchGone
+        self.record([gone(self.now_s, name, why)], **beside)
+
+    def node_back(self, name: str, **beside: Any) -> None:
+        """Record that a server or switch works again or, if `drained`, that a user ends its drain.
+
+        It stays unused if the other of these two reasons remains. Raises StoreError.
+        """
+        back = ServerBack if name in self.topology.server else SwitchBack
+        self.record([back(self.now_s, name)], **beside)
+        if name in self.drained:
+            self.node_gone(name, self.drained[name], drained=True)
+        elif name in self.down:
+            self.node_gone(name, self.down[name])
 
     def stray_logs(self) -> list[Path]:
         """Return the folders with output of ranks whose jobs have been archived."""
@@ -427,11 +439,12 @@ class Ledger:
 
         `epochs` has, by job, the epoch of the job's last admission. Raises StoreError.
         """
-        self._record_own(AGAIN, jobs=dict(epochs), why=why)
+        self._record_own("again", jobs=dict(epochs), why=why)
 
-    def _record_own(self, kind: str, **what: Any) -> None:
+    def _record_own(self, kind: str, archived: Sequence[ArchivedJob] = (), **what: Any) -> None:
+        """Store and apply an event of a kind that only the ledger has; all other kinds are the core's."""
         at_s = self.now_s
-        self._write([(at_s, {"event": {"kind": kind, "at_s": at_s}, **what})])
+        self._write([(at_s, {"event": {"kind": kind, "at_s": at_s}, **what})], archived=archived)
 
     def decide(self) -> None:
         """Record an event for each deadline that has passed; the core then makes all decisions that are due.
@@ -482,7 +495,7 @@ class Ledger:
         assert core.allocation is not None
         self._wiring = self._wiring.changed(cluster, core.allocation.allocator.topology)
         nodes = cluster.server.keys() | cluster.switch.keys()
-        for known in (self.drained, self.lost, self.down):
+        for known in (self.drained, self.down):
             for name in known.keys() - nodes:
                 del known[name]
         links = {(link.a, link.b) for link in cluster.links}
@@ -531,18 +544,10 @@ class Ledger:
                 if record.job.due_s is not None and record.job.due_s <= event.at_s:
                     self.overdue.add(event.job)  # known to the user who retries it: it runs
                 self.quotas.again(event.job, record.tenant, record.job.gpus)
-            case ServerGone() | SwitchGone() if "drained" in body:
-                self.drained[_node(event)] = event.reason
-            case ServerBack() | SwitchBack() if "drained" in body:
-                self.drained.pop(_node(event), None)
-            case ServerGone():
-                self.lost[event.server] = event.reason
-            case ServerBack():
-                self.lost.pop(event.server, None)
-            case SwitchGone():
-                self.down[event.switch] = event.reason
-            case SwitchBack():
-                self.down.pop(event.switch, None)
+            case ServerGone() | SwitchGone():
+                (self.drained if "drained" in body else self.down)[_node(event)] = event.reason
+            case ServerBack() | SwitchBack():
+                (self.drained if "drained" in body else self.down).pop(_node(event), None)
             case LinkGone():
                 self.cut[event.a, event.b] = event.reason
             case LinkBack():
