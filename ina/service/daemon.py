@@ -129,7 +129,7 @@ class Daemon(ServiceLoop[ClusterNetwork]):
         """
         record = self.reports.record(name)
         if not 0 <= rank < record.job.workers:
-            raise Unknown(f"job {name!r} has no rank {rank}; it has 0 to {record.job.workers - 1}")
+            raise Unknown(f"job {name!r} has ranks 0 to {record.job.workers - 1}, not {rank}")
         return log_file(self.ledger.logs(record), rank)
 
     async def audit(self) -> views.AuditView:
