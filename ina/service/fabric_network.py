@@ -29,6 +29,7 @@ from controller.vocabulary import Region
 from hostlib.launch.launcher import JobLog, WorkerExit
 from ina.launch.job_run import JobEnd, JobRun
 from ina.launch.spec import JobResult, LaunchSpec, goodput_bps, metrics
+from ina.service.clock import since_boot_s
 from ina.service.network import Key, Links, counted
 from ina.service.records import JobRecord, Wiring
 from ina.service.steps import HeldRun
@@ -51,11 +52,6 @@ LONGEST_COMMAND = 200
 """Maximum number of characters of a job's command in its registration, which other users can read."""
 
 
-def awake_s() -> float:
-    """Return the seconds since boot, including the time for which the machine was suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class FabricJob(JobRun):
     """A job of this process, or a group of a job's ranks, that has been admitted to the switches of a fabric.
@@ -75,8 +71,8 @@ class FabricJob(JobRun):
     """Closing this stack removes the job from the switches and the fallback server."""
     due_s: float = 0.0
     """Time of the next renewal of the registration, on the monotonic clock."""
-    _begun_s: float = field(default_factory=awake_s)
-    _renewed_s: float = field(default_factory=awake_s)
+    _begun_s: float = field(default_factory=since_boot_s)
+    _renewed_s: float = field(default_factory=since_boot_s)
 
     def host(self, rank: int) -> str:
         """Return the name of the host on which a rank runs. The fabric must have a topology with hosts."""
@@ -96,12 +92,12 @@ class FabricJob(JobRun):
         self.registered = replace(
             self.registered,
             renewals=self.registered.renewals + 1,
-            age_s=round(awake_s() - self._begun_s, 3),
+            age_s=round(since_boot_s() - self._begun_s, 3),
             goodput_bps=goodput_bps(self.reports()),
         )
         self.fabric.fleet.renew(self.tree, self.registered)
         self.due_s = time.monotonic() + _interval_s(self.fabric)
-        self._renewed_s = awake_s()
+        self._renewed_s = since_boot_s()
 
     def count(self) -> None:
         """Add the counters of the switches and the fallback server to the job's result.
@@ -152,7 +148,7 @@ class FabricJob(JobRun):
         job, lease_s = self.tree.job, self.registered.lease_s
         if isinstance(error, SwitchRestarted):
             return str(error)
-        if lease_s is None or awake_s() - self._renewed_s < lease_s:
+        if lease_s is None or since_boot_s() - self._renewed_s < lease_s:
             return f"job {job} was removed from the switch by another program, such as 'ina remove'"
         return f"job {job} is gone: its lease of {lease_s:g} s expired, and other jobs took its slots"
 

@@ -170,25 +170,24 @@ class ClusterNetwork:
         self._owner = owner
         self._follow(Wiring.of(cluster))
 
-        def check(controller: SwitchSession) -> None:
+        def own(controller: SwitchSession, claims: bool) -> None:
             try:
-                controller.check_owner(owner)
-            except OtherOwner:
-                raise
-            except SwitchError:
-                pass  # `own` below logs it
-
-        def own(controller: SwitchSession) -> None:
-            try:
-                controller.claim(owner, take_over=take_over)
+                if claims:
+                    controller.claim(owner, take_over=take_over)
+                else:
+                    controller.check_owner(owner)
             except OtherOwner:
                 raise
             except SwitchError as error:
-                _log.warning("cannot mark switch %s as this controller's yet: %s", controller.address, error)
+                level = logging.WARNING if claims else logging.DEBUG
+                _log.log(
+                    level, "cannot mark switch %s as this controller's yet: %s", controller.address, error
+                )
 
         with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="own") as threads:
-            for step in (own,) if take_over else (check, own):  # all are checked before any is marked
-                owning = {name: threads.submit(step, each) for name, each in self._fleet.controllers.items()}
+            for claims in (True,) if take_over else (False, True):  # all are checked before any is marked
+                switches = self._fleet.controllers
+                owning = {name: threads.submit(own, each, claims) for name, each in switches.items()}
                 for name, done in owning.items():
                     with switch_in_errors(name):
                         done.result()

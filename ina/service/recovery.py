@@ -10,6 +10,7 @@ instead of running twice (`ServiceLoop`).
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -78,8 +79,7 @@ def restore(backup: Path, folder: Path) -> int:
         file.replace(folder / FILE)
         files.write(folder / WITNESS, {"state": store.identity, "generation": generation, "seq": last})
     if tokens is not None and not (folder / TOKENS).exists():
-        with os.fdopen(os.open(folder / TOKENS, os.O_WRONLY | os.O_CREAT, 0o600), "w") as written:
-            written.write(tokens)
+        files.write(folder / TOKENS, json.loads(tokens), synced=True)
     return last
 
 

@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
 import re
 import secrets
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from ina.errors import Conflict, StoreError, Unknown
-from ina.launch.files import plain, record_of
+from ina.launch import files
 
 FILE = "tokens.json"
 _BYTES = 32
@@ -121,7 +120,7 @@ class Tokens:
             found = self._path.stat()
             version = (found.st_ino, found.st_mtime_ns, found.st_size)
             if version != self._read[0]:
-                grants = record_of(list[TokenGrant], json.loads(self._path.read_text(encoding="utf-8")))
+                grants = files.record_of(list[TokenGrant], json.loads(self._path.read_text(encoding="utf-8")))
                 self._read = (version, {grant.sha256: grant for grant in grants})
         except FileNotFoundError:
             self._read = (None, {})
@@ -135,18 +134,9 @@ class Tokens:
         return self._read[1]
 
     def _write(self, grants: list[TokenGrant]) -> None:
-        """Replace the file atomically: a reader sees either the old file or the new one."""
-        draft = self._path.with_suffix(".new")
         try:
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with open(handle, "w", encoding="utf-8") as file:  # noqa: PTH123 - it takes the mode from os.open
-                json.dump(plain(grants), file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self._path)
+            files.write(self._path, grants, synced=True)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                draft.unlink()
             raise StoreError(f"{self._path}: {error.strerror}") from error
 
     @contextlib.contextmanager
