@@ -235,7 +235,7 @@ class Ledger:
             self._frozen_at, known = found
             for name, value in known.items():
                 setattr(self, name, value)
-        for _, body in self.store.events(self._frozen_at):
+        for body in self.store.events(self._frozen_at):
             self._apply(body)
         self.recovered_s = self.core.now_s
         self.recovered_lines = self.log.counts.total()

@@ -58,7 +58,7 @@ class ServiceState:
     def sync(self) -> None:
         """Do nothing: the state never survives a power failure."""
 
-    def events(self, after: int = 0) -> Iterable[tuple[int, Mapping[str, Any]]]:
+    def events(self, after: int = 0) -> Iterable[Mapping[str, Any]]:
         """Return (): no earlier process has stored events."""
         return ()
 

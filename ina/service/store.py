@@ -27,7 +27,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import controller
 from controller.switches.leases import is_running
@@ -67,13 +67,6 @@ CREATE INDEX archive_name ON archive (name);
 _MIGRATIONS: Mapping[int, str] = {1: _SNAPSHOTS, 2: _ARCHIVE, 3: ""}
 """By earlier version of the file, the SQL that migrates the file to the next version. From version 3 to
 version 4, only the form of holds changes, which `held_run` converts."""
-
-
-class Row(NamedTuple):
-    """A stored event: its number `seq`, and the event as plain data."""
-
-    seq: int
-    body: Mapping[str, Any]
 
 
 def read_witness(folder: Path, *, doubted: bool = False) -> dict[str, Any] | None:
@@ -305,13 +298,12 @@ class Store(ServiceState):
         except OSError as error:
             raise StoreError(f"{self._path}: {error.strerror}") from error
 
-    def events(self, after: int = 0) -> Iterator[Row]:
+    def events(self, after: int = 0) -> Iterator[Mapping[str, Any]]:
         """Yield all events with numbers above `after`. Raises StoreError."""
         with self._errors():
-            for seq, body in self._database.execute(
-                "SELECT seq, body FROM events WHERE seq > ? ORDER BY seq", (after,)
-            ):
-                yield Row(seq, json.loads(body))
+            query = "SELECT body FROM events WHERE seq > ? ORDER BY seq"
+            for (body,) in self._database.execute(query, (after,)):
+                yield json.loads(body)
 
     # ------------------------------------------------------------------ snapshots
 
