@@ -60,12 +60,11 @@ class Clock:
         """
         self._wall, self._monotonic = wall, monotonic
         self._boot = this_boot() if boot is None else boot
-        self._from_s: float
         self.began_at = began_at
         before = json.loads(kept) if kept else {}
         since_s = monotonic()
         if self._boot and before.get("boot") == self._boot:
-            self._from_s = max(last_s - since_s, before["ahead_s"])
+            self._from_s: float = max(last_s - since_s, before["ahead_s"])
         else:
             self._from_s = max(last_s, wall() - began_at) - since_s
 

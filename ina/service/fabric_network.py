@@ -16,6 +16,7 @@ import os
 import shlex
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
@@ -134,10 +135,9 @@ class FabricJob(JobRun):
             failure = WorkerExit(-1, 1, self.lost)
         elif failure and fabric.silent:
             failure = replace(failure, reason=f"{failure.reason}; {fabric.silent}")
-        counters: dict[str, int] = {}
+        counters = Counter[str]()
         for found in switches.values():
-            for name, number in found.items():
-                counters[name] = counters.get(name, 0) + number
+            counters.update(found)
         return replace(result, failure=failure, counters=counters, switches=switches, fallback=fallback)
 
     def why(self, error: NoSuchJob) -> str:
@@ -298,14 +298,16 @@ class FabricNetwork:
             renewed = [self._keep(held) for held in list(self.held.values())]
             if any(renewed) or self._waiting:
                 self._sweep()
-        moved = self._moved(admissions)
+        wanted = {each.job: each for each in admissions}
+        here = list(self.held.values())
+        moved = [held for held in here if held.tree != wanted.get(held.tree.job, held.tree)]
         if not moved and not self._fleet.moving:
             return ReconcileReport(()), {}
         with fabric.lock:
             report = self._fleet.reconcile(admissions, may_remove=lambda job: False)
             if report.done:
                 for held in moved:
-                    held.tree = next(each for each in admissions if each.job == held.tree.job)
+                    held.tree = wanted[held.tree.job]
         return report, {}
 
     def _beyond_repair(self) -> str | None:
@@ -394,12 +396,6 @@ class FabricNetwork:
             except ControllerError as error:
                 return str(error)
         return None if report.done else "; ".join(map(str, (*report.waiting, *report.left_out.values())))
-
-    def _moved(self, admissions: Collection[TreeAdmission]) -> list[FabricJob]:
-        wanted = {each.job: each for each in admissions}
-        return [
-            held for held in list(self.held.values()) if held.tree != wanted.get(held.tree.job, held.tree)
-        ]
 
     def _sweep(self) -> None:
         """Remove the jobs from the switches whose processes have died, because their leases have expired.

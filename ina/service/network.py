@@ -116,6 +116,7 @@ class ClusterNetwork:
     """The switches of a cluster, with a session for each. Sessions open and close as the cluster changes.
 
     Attributes:
+        offers: Features and sizes that the switch program offers to jobs.
         check_s: Interval, in s, at which to check whether switches answer and have the desired state.
         paced: Whether workers' time-outs must follow the pace of results. Only slow switches, such as BMv2,
             have a known `queue_packets`.
@@ -123,7 +124,7 @@ class ClusterNetwork:
     Args:
         connect: Returns a session with a switch, given the switch's name and address. The switch need not
             answer yet.
-        program: The program to load on switches without a program; None: all switches have a program.
+        program: The program to load on switches without a program.
         queue_packets: Number of packets that fit into the queue of a switch's port; None: the packets of any
             window fit.
         watch: Returns the latest report of the switch at an address, or None if the switch makes none. None:
@@ -133,7 +134,7 @@ class ClusterNetwork:
     def __init__(
         self,
         connect: Callable[[str, str], SwitchSession],
-        program: ProgramBundle | None,
+        program: ProgramBundle,
         queue_packets: int | None = None,
         watch: Callable[[str], SwitchReport | None] | None = None,
     ) -> None:
@@ -151,15 +152,13 @@ class ClusterNetwork:
         self._fleet = Fleet({})
         self._at: dict[str, str] = {}
         """By switch with a session, its address in the cluster."""
-        self._followed: Wiring | None = None
-        """The cluster to whose switches there are sessions."""
         self._forwards: dict[str, tuple[Wiring, list[TableEntry]]] = {}
         """By switch: a cluster, and the forwarding entries that the switch should have in that cluster."""
         self._adjusted: dict[str, tuple[Wiring, Revision | None]] = {}
         """By switch, the cluster of the forwarding entries that were last written to the switch, and the
         switch's `Revision` before that write."""
         self._program = program
-        self._offers = None if program is None else program.offers()
+        self.offers = program.offers()
 
     def own(self, cluster: Topology, owner: Owner, *, take_over: bool = False) -> None:
         """Mark the switches of a cluster, and switches that join it later, as owned by `owner`.
@@ -201,12 +200,6 @@ class ClusterNetwork:
     def addresses(self) -> Mapping[str, str]:
         """The address of each switch's P4Runtime service, by the switch's name."""
         return {name: controller.address for name, controller in self._fleet.controllers.items()}
-
-    @property
-    def offers(self) -> SwitchInfo:
-        """Features and sizes that the switch program offers to jobs."""
-        assert self._offers is not None
-        return self._offers
 
     def admit(self, record: JobRecord, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
         """Admit a job to the switches of its tree, if it has one: a job on one server needs no switch.
@@ -345,8 +338,6 @@ class ClusterNetwork:
 
         The switches in `held` still have jobs, although they may have left the cluster.
         """
-        if self._followed is wiring and self._at.keys() >= {*held}:
-            return
         wanted = {switch.name: switch.p4runtime for switch in wiring.whole.switches}
         wanted |= {name: wiring.left.get(name, "") for name in held if name not in wanted}
         for name, address in wanted.items():
@@ -356,7 +347,6 @@ class ClusterNetwork:
                 controller.owner = self._owner
                 self._fleet.add(name, controller)
                 self._at[name] = address
-        self._followed = wiring
 
     def _disconnect(self, names: Iterable[str]) -> None:
         for name in names:

@@ -21,7 +21,6 @@ from ina.errors import Conflict, StoreError, Unknown
 from ina.launch import files
 
 FILE = "tokens.json"
-_BYTES = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -58,13 +57,10 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenGrant:
-    """A token as stored in the file: its tenant, role, SHA-256, and user (see `Person`)."""
+class TokenGrant(Person):
+    """The person to whom a token was given, with the token's SHA-256, as stored in the file."""
 
-    name: str
-    role: Role
-    sha256: str
-    user: str = ""
+    sha256: str = ""
 
 
 class Tokens:
@@ -84,8 +80,7 @@ class Tokens:
     def person(self, token: str) -> Person | None:
         """Return the person with this token; None: there is none. Raises StoreError."""
         # Looked up by its hash, whose bytes a client cannot choose: the time of a look-up reveals nothing.
-        found = self._by_hash().get(_hash(token))
-        return None if found is None else Person(found.name, found.role, found.user)
+        return self._by_hash().get(_hash(token))
 
     def add(self, name: str, role: Role, user: str = "") -> str:
         """Create and return a token for the tenant `name`; store only its hash. See `Person` for `user`.
@@ -101,8 +96,8 @@ class Tokens:
             known = self._by_hash()
             if any(grant.name == name for grant in known.values()):
                 raise Conflict(f"{name!r} already has a token: remove that token first")
-            token = "ina_" + secrets.token_urlsafe(_BYTES)
-            self._write([*known.values(), TokenGrant(name, role, _hash(token), user)])
+            token = "ina_" + secrets.token_urlsafe(32)
+            self._write([*known.values(), TokenGrant(name, role, user, _hash(token))])
         return token
 
     def remove(self, name: str) -> None:

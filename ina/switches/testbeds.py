@@ -128,10 +128,6 @@ def _check_switches(state: State) -> None:
 OnStep = Callable[[str], None]
 
 
-def _quiet(text: str) -> None:
-    pass
-
-
 class Loopback:
     """Embedded switches as processes of this user, with frames in UDP datagrams over loopback."""
 
@@ -141,7 +137,7 @@ class Loopback:
             raise Unsupported(f"{program.target} needs network interfaces: loopback has none")
 
     def opened(
-        self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
+        self, name: str, topology: Topology, program: Program, on_step: OnStep = lambda text: None
     ) -> AbstractContextManager[SwitchFabric]:
         """Start the switches of a topology; stop them when the context ends.
 
@@ -182,7 +178,7 @@ class Testbed:
 
     @contextlib.contextmanager
     def opened(
-        self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
+        self, name: str, topology: Topology, program: Program, on_step: OnStep = lambda text: None
     ) -> Iterator[SwitchFabric]:
         """Start a testbed, and stop it when the context ends; see `Loopback.opened`. Raises NetnsError."""
         state = self._up(name, topology, program, on_step=on_step)
