@@ -122,7 +122,7 @@ class SharedLink:
             traffic = threading.Thread(target=self._beside, args=arguments)
             traffic.start()
             try:
-                ends, _ = run_on(
+                ends = run_on(
                     fabric, [LaunchSpec(job=job) for job in jobs], WorkerOptions(on_output=on_output)
                 )
             finally:

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from hostlib.addresses import parse_address
 from hostlib.io.held import HeldAddress, OwnSocket
@@ -211,7 +211,7 @@ class Workers(RunningWorkers):
                 process.terminate()  # also a process that has left the group
             keeper.end_group(self._group)
             for process in running:
-                _end(process)
+                end_process(process)
             self._keeper.kill()
             self._keeper.communicate()
             self._keeper = None
@@ -322,10 +322,10 @@ def _passed_on(data: bytes) -> int:
     return end or (len(data) if len(data) > MAX_LINE else 0)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process that got SIGTERM, and kill it if it does not end soon."""
+def end_process(process: subprocess.Popen[Any], patience_s: float = keeper.GRACE_S) -> None:
+    """Wait for a process that was asked to end; kill it if it has not ended after `patience_s` seconds."""
     try:
-        process.wait(keeper.GRACE_S)
+        process.wait(patience_s)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

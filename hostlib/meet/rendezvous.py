@@ -70,7 +70,7 @@ class Rendezvous(Door):
         self._reports: dict[int, Mapping[str, float]] = {}
         self._requests: dict[GroupRequest, set[int]] = {}
         """Requested groups, each with the ranks that have requested it so far."""
-        self._on_group: Callable[[GroupRequest], None] | None = None
+        self._on_group: Callable[[GroupRequest], object] | None = None
         self._released = False
         super().__init__((host, 0), self.token, size, stranger_s=join_s)
 
@@ -129,7 +129,7 @@ class Rendezvous(Door):
                 self._granted = packets
                 self._broadcast({"granted": packets})
 
-    def on_group(self, call: Callable[[GroupRequest], None] | None) -> None:
+    def on_group(self, call: Callable[[GroupRequest], object] | None) -> None:
         """Set the function to call once all ranks of a group have requested it; None: groups are refused.
 
         The function must return at once; any thread calls `answer` later.

@@ -33,7 +33,7 @@ from ina.cli.service.common import CONTROLLER, ControllerOptions, JobOptions
 from ina.launch import machine_hosts
 from ina.launch.job_run import Attendance, met
 from ina.launch.spec import Attachment, FabricSpec, JobResult, LaunchSpec, MachineAtPort, metrics
-from ina.service.live import serve
+from ina.service.live import WorkerOptions, run_one
 from ina.switches import cluster_fabric
 from ina.switches.fabric import SwitchFabric, open_fabric
 from ina.switches.programs import settled
@@ -224,8 +224,9 @@ def _serve_on_switches(settings: AdmitSettings) -> None:
         opened = open_fabric(fabric, [spec.children])
     with opened as switches_there:
         check_memory(settings.memory, [spec], switches_there.offers)
+        how = WorkerOptions(on_output=lambda *_: None, attendance=ATTENDANCE, listen=listen)
         while True:
-            result = serve(switches_there, spec, ATTENDANCE, listen)
+            result = run_one(switches_there, spec, how)
             _print(metrics(result))
             if result.failure or not settings.again or not _another_requested():
                 return

@@ -187,15 +187,13 @@ def plural(number: float, noun: str) -> str:
     return f"{count(number)} {noun}" + ("es" if noun.endswith("s") else "s")
 
 
-def parse_size(text: str) -> int:
-    """Return the number of bytes that a text such as ``64MB``, ``4KB``, ``1GiB`` or ``1000`` stands for.
+def parse_size(option: str, text: str) -> int:
+    """Return the number of bytes of a text such as ``64MB``, ``4KB`` or ``1000``, the value of `option`.
 
-    KB, MB and GB are powers of 1024, as in benchmarks of collectives (NCCL tests, OSU).
-
-    Raises:
-        ValueError: the text is not a positive number with one of these units.
+    KB, MB and GB are powers of 1024, as in benchmarks of collectives (NCCL tests, OSU). Raises Failure if the
+    text is not a positive number with one of these units.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None or not float(match["number"]):
-        raise ValueError(f"{text!r} is not a size such as 64MB, 4KB or 1000")
+        raise Failure(f"{option} {text!r} is not a size such as 64MB, 4KB or 1000", USAGE)
     return int(float(match["number"]) * 1024 ** " KMG".index((match["prefix"] or " ").upper()))

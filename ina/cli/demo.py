@@ -18,7 +18,8 @@ from ina.cli.command import Declared, Failure, Json, Listing, Reply, Result, plu
 from ina.cli.execute import Live, summary
 from ina.cli.output import err, out
 from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec, metrics
-from ina.service.live import run_alone
+from ina.service.live import WorkerOptions, run_one
+from ina.switches.fabric import open_fabric
 
 DIGITS = tuple(command_line.module("hostlib.demos.digits"))
 
@@ -47,8 +48,8 @@ def demo(
         fabric = FabricSpec(lanes=lanes, impairments=options.FaultOptions(loss=loss).impairments(), seed=seed)
         console = err if json else out
         console.print(f"{plural(workers, 'worker')}, every gradient summed in the switch", style="bold")
-        with Live({"": workers}, quiet=json) as live:
-            result = run_alone(fabric, spec, on_output=live.output, on_progress=live.update)
+        with Live({"": workers}, quiet=json) as live, open_fabric(fabric, [workers]) as switches:
+            result = run_one(switches, spec, WorkerOptions(on_output=live.output), live.update)
         console.print("the same batches in one process", style="bold")
         command = [*DIGITS, "--shards", str(workers), "--save", str(alone_file)]
         with Live({"": 1}, quiet=json) as live:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import asdict
 from typing import Annotated, Literal
 
 from hostlib.io.interfaces import Interface, interfaces
@@ -10,7 +11,7 @@ from ina.cli import options
 from ina.cli.cluster_options import ClusterFile, cluster_of, ranks_on, required
 from ina.cli.command import USAGE, Declared, Failure, Json, Reply, Result, plural, rate, refuse, say
 from ina.cli.run_options import FabricOptions, SwitchOptions
-from ina.doctor.doctor import examine, shown
+from ina.doctor.doctor import examine
 from ina.launch.spec import SSH
 
 
@@ -111,7 +112,7 @@ def doctor(
     report = {
         "name": "doctor",
         "healthy": found.healthy,
-        "findings": list(shown(found)),
+        "findings": [asdict(each) for each in found.findings],
         "goodputs_bps": found.goodputs_bps,
     }
     lines = [f"{machine}: sums {rate(goodput)}" for machine, goodput in found.goodputs_bps.items()]

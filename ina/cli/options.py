@@ -202,10 +202,7 @@ class PcapOptions:
 
     def limit(self) -> int:
         """Return the maximum size of a capture, in bytes. Raises Failure."""
-        try:
-            return parse_size(self.pcap_limit)
-        except ValueError as error:
-            raise Failure(f"--pcap-limit: {error}", exit_code=USAGE) from error
+        return parse_size("--pcap-limit:", self.pcap_limit)
 
 
 def make_folder(pcap: Path | None) -> None:

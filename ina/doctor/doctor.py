@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from controller import ControllerError, ProgramMismatch, connect
 from controller.switches.model import INA_UDP_PORT, SwitchInfo
@@ -298,18 +298,15 @@ def _switches(cluster: ClusterSpec, found: Examination) -> SwitchInfo | None:
                 Finding(name, f"its P4Runtime does not answer: {error}", "start it, or correct its p4runtime")
             )
     different = [
-        each for each in offers.values() if not all(_alike(each, other) for other in offers.values())
+        each
+        for each in offers.values()
+        if not all(each.covers(other) and other.covers(each) for other in offers.values())
     ]
     if different:
         what = f"run different programs: {', '.join(each.title for each in different)}"
         found.findings.append(Finding("switches", what, "load the same program on all switches"))
         return None
     return offers.get(cluster.topology.root) if len(offers) == len(cluster.topology.switch) else None
-
-
-def _alike(one: SwitchInfo, other: SwitchInfo) -> bool:
-    """Return whether two programs offer the same lanes, slots and features to jobs."""
-    return one.covers(other) and other.covers(one)
 
 
 def _facts(
@@ -361,9 +358,7 @@ def _try(
     before = _refused(cluster)
     try:
         with opened(FabricSpec(), cluster, machines, launch_with) as fabric:
-            (end,), interrupt = run_on(fabric, [spec], WorkerOptions(on_output=on_output))
-            if interrupt is not None:
-                raise interrupt
+            (end,) = run_on(fabric, [spec], WorkerOptions(on_output=on_output))
         failure = end.failure()
     except (RunError, ControllerError, LaunchError) as error:
         failure, end = error, None
@@ -417,9 +412,3 @@ def _since(before: Counts, now: Counts) -> dict[str, dict[str, int]]:
         switch: {reason: count - before[switch].get(reason, 0) for reason, count in counts.items()}
         for switch, counts in now.items()
     }
-
-
-def shown(found: Examination) -> Iterator[dict[str, Any]]:
-    """Yield the findings as dictionaries, for JSON."""
-    for each in found.findings:
-        yield {"where": each.where, "what": each.what, "remedy": each.remedy, "harmless": each.harmless}

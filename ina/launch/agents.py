@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from hostlib.launch import command_line
-from hostlib.launch.launcher import EndWatcher, LaunchError, Output, RunningWorkers, WorkerExit
+from hostlib.launch.launcher import (
+    EndWatcher,
+    LaunchError,
+    Output,
+    RunningWorkers,
+    WorkerExit,
+    end_process,
+)
 from hostlib.version import version
 from ina.errors import BadRun
 from ina.launch.agent import ALIVE_S, STARTER
@@ -176,11 +183,7 @@ class LaunchedAgent(Agent):
 
     def wait(self, patience_s: float) -> None:
         """Wait for the agent's end after `close`; kill its launch command after `patience_s` seconds."""
-        try:
-            self._process.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_process(self._process, patience_s)
 
     def _read(self) -> None:
         assert self._process.stdout is not None

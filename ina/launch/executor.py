@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from controller.vocabulary import BadSpec, Topology
 from hostlib.launch import command_line
@@ -25,7 +25,7 @@ from hostlib.version import PROTOCOL, other_protocol
 from ina.errors import RunnerGone
 from ina.faults import fault_point
 from ina.launch import files
-from ina.launch.orders import GRANTED, RunOrder, RunStatus
+from ina.launch.orders import GRANTED, Engine, RunOrder, RunStatus
 
 STOP_S = 4 * GRACE_S + 10.0
 """Time, in s, for workers to end after SIGTERM. Then the runner is killed, and its keeper processes
@@ -99,19 +99,16 @@ class Executor(Protocol):
         del cluster  # orders name the hosts
 
 
-def check_drivers(order: RunOrder) -> None:
-    """Raise BadSpec if a job's command is a driver of Ray, and the run's engine is not Ray."""
+def _check(order: RunOrder) -> None:
+    """Raise BadSpec for an order that its engine cannot run.
+
+    Only Ray can start drivers of Ray. Jobs of one run take turns on the same GPUs; only the executor
+    ``local`` can run them.
+    """
     for job in order.jobs:
         if job.driver and order.engine != "ray":
             raise BadSpec(f"job {job.name!r} is a driver of Ray: want a controller with --executor ray")
-
-
-def check_alone(order: RunOrder) -> None:
-    """Raise BadSpec if a run has several jobs.
-
-    Jobs of one run take turns on the same GPUs; only the executor ``local`` can run them.
-    """
-    if len(order.jobs) > 1:
+    if len(order.jobs) > 1 and order.engine != "local":
         names = ", ".join(job.name for job in order.jobs)
         raise BadSpec(f"jobs that take turns ({names}) need a controller of a testbed, with --executor local")
 
@@ -122,14 +119,21 @@ class RunFolders(Executor):
     `ina.launch.runner` describes the files in such a folder.
     """
 
-    def __init__(self, folder: Path, passed: Sequence[str] = ()) -> None:
-        """Create the runs' folders in `folder`.
+    engine: ClassVar[Engine] = "local"
+    """The engine that starts processes on the servers."""
 
-        `passed` has the names of environment variables that jobs' commands inherit besides the default ones
-        (`RunOrder.inherited`).
+    def __init__(self, folder: Path, passed: Sequence[str] = (), cluster: Topology | None = None) -> None:
+        """Store the arguments; start no process.
+
+        Args:
+            folder: The folder in which the runs' folders are created.
+            passed: Names of environment variables that jobs' commands inherit besides the default ones
+                (`RunOrder.inherited`).
+            cluster: The cluster, with the addresses of its servers; None: all servers are on this machine.
         """
         self._folder = folder
         self._passed = passed
+        self._cluster = cluster
 
     def status(self, number: int) -> RunStatus | None:
         """Return the status of a run; None: it was never started."""
@@ -167,14 +171,26 @@ class RunFolders(Executor):
                 return written[-1]
         return "it was killed"
 
+    def change_cluster(self, cluster: Topology) -> None:
+        """Start later runs on the servers of `cluster`; runs that have started are not affected."""
+        self._cluster = cluster
+
     def _of(self, number: int) -> Path:
         return self._folder / str(number)
 
     def _written(self, order: RunOrder) -> Path:
-        """Write the order of a run to the run's folder; return the folder. Raises OSError."""
+        """Write the order of a run to the run's folder; return the folder.
+
+        Raises OSError, and BadSpec for an order that the engine cannot run.
+        """
+        order = replace(order, engine=self.engine, inherited=(*order.inherited, *self._passed))
+        _check(order)
+        if self._cluster is not None:
+            from controller.vocabulary.files import topology_document
+
+            order = replace(order, cluster=topology_document(self._cluster))
         folder = self._of(order.number)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        order = replace(order, inherited=(*order.inherited, *self._passed))
         files.write(folder / "run.json", order)
         fault_point("ordered")
         return folder
@@ -183,13 +199,12 @@ class RunFolders(Executor):
 class LocalRuns(RunFolders):
     """An executor whose runners are processes of this machine."""
 
-    def __init__(self, folder: Path, passed: Sequence[str] = ()) -> None:
-        super().__init__(folder, passed)
+    def __init__(self, folder: Path, passed: Sequence[str] = (), cluster: Topology | None = None) -> None:
+        super().__init__(folder, passed, cluster)
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, order: RunOrder) -> None:
-        """Start a run, unless it runs already. Raises OSError; BadSpec for a driver of Ray."""
-        check_drivers(order)
+        """Start a run, unless it runs already. Raises OSError, and BadSpec if the engine cannot run it."""
         folder = self._written(order)
         with (folder / "runner.log").open("ab") as log:
             self._children[order.number] = subprocess.Popen(
@@ -235,6 +250,9 @@ class LocalRuns(RunFolders):
 class SshRuns(LocalRuns):
     """An executor that starts workers on the machines of a cluster, by ssh or, on this machine, directly."""
 
+    engine = "ssh"
+    _cluster: Topology
+
     def __init__(self, folder: Path, cluster: Topology, launch_with: str, passed: Sequence[str] = ()) -> None:
         """Store the arguments; start no process.
 
@@ -245,8 +263,7 @@ class SshRuns(LocalRuns):
                 (`agents.launch_command`).
             passed: Names of further environment variables that jobs' commands inherit.
         """
-        super().__init__(folder, passed)
-        self._cluster = cluster
+        super().__init__(folder, passed, cluster)
         self._launch_with = launch_with
 
     def start(self, order: RunOrder) -> None:
@@ -254,20 +271,7 @@ class SshRuns(LocalRuns):
 
         Raises OSError, and BadSpec for a group of jobs or a driver of Ray.
         """
-        check_alone(order)
-        from controller.vocabulary.files import topology_document
         from ina.launch.machine_hosts import this_machine  # imports the start of agents
 
-        super().start(
-            replace(
-                order,
-                engine="ssh",
-                cluster=topology_document(self._cluster),
-                launch_with=self._launch_with,
-                here=this_machine(self._cluster) or "",
-            )
-        )
-
-    def change_cluster(self, cluster: Topology) -> None:
-        """Start later runs on the servers of `cluster`; runs that have started are not affected."""
-        self._cluster = cluster
+        here = this_machine(self._cluster) or ""
+        super().start(replace(order, launch_with=self._launch_with, here=here))

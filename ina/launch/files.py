@@ -36,12 +36,15 @@ _LOOK_S = 0.5
 """Maximum time, in s, to wait for a folder's lock. `process_of` locks a folder for less time than this."""
 
 
-def write(path: Path, value: Any) -> None:
-    """Write a record as JSON, readable by this user alone."""
+def write(path: Path, value: Any, *, synced: bool = False) -> None:
+    """Write a record as JSON, readable by this user alone; `synced`: so that it survives a power failure."""
     beside = path.with_name(path.name + ".new")
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(handle, "w") as file:  # noqa: PTH123 - it takes the mode from os.open
         json.dump(plain(value), file)
+        if synced:
+            file.flush()
+            os.fsync(file.fileno())
     beside.replace(path)
 
 

@@ -44,7 +44,7 @@ class HostAddresses:
         """By switch port, the address that the port's host must use, because the switch already sends to
         it."""
         self._held: dict[tuple[str, int], HeldAddress] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def hold(self, switch: str, port: int, peer: tuple[str, int]) -> tuple[str, int]:
         """Reserve and return the address of the host at a switch port; accept packets there only from `peer`.
@@ -54,9 +54,9 @@ class HostAddresses:
         """
         with self._lock:
             is_new = (switch, port) not in self._held
-            address = self._reserve(switch, port)
+            address = self.reserve(switch, port)
             if is_new:
-                self._held[switch, port].expect(peer)
+                self.expect(switch, port, peer)
             return address
 
     def reserve(self, switch: str, port: int) -> tuple[str, int]:
@@ -65,7 +65,9 @@ class HostAddresses:
         The address accepts packets from any sender until `expect` is called. Raises AddressTaken.
         """
         with self._lock:
-            return self._reserve(switch, port)
+            if (switch, port) not in self._held:
+                self._held[switch, port] = self._take(port)
+            return self._held[switch, port].address
 
     def expect(self, switch: str, port: int, peer: tuple[str, int]) -> None:
         """Accept only packets from the UDP address `peer` at the address reserved for a switch port."""
@@ -87,11 +89,6 @@ class HostAddresses:
             for held in self._held.values():
                 held.close()
             self._held.clear()
-
-    def _reserve(self, switch: str, port: int) -> tuple[str, int]:
-        if (switch, port) not in self._held:
-            self._held[switch, port] = self._take(port)
-        return self._held[switch, port].address
 
     def _take(self, port: int) -> HeldAddress:
         host, number = self.chosen.get(port, (self._host, 0 if self._base is None else self._base + port))

@@ -14,18 +14,15 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from controller.vocabulary import Topology
-from controller.vocabulary.files import topology_document
 from hostlib.launch import command_line
 from hostlib.version import other_protocol
 from ina.errors import EngineError
-from ina.launch.executor import LocalRuns, check_alone
+from ina.launch.executor import LocalRuns
 from ina.launch.machine_hosts import reached_at
-from ina.launch.orders import RunOrder
 
 AGAIN_S = 5.0
 """Time, in s, until the process that watches Ray's nodes is restarted after its end."""
@@ -36,6 +33,9 @@ _log = logging.getLogger(__name__)
 class RayRuns(LocalRuns):
     """An executor that starts workers on the nodes of Ray."""
 
+    engine = "ray"
+    _cluster: Topology
+
     def __init__(self, folder: Path, cluster: Topology, passed: Sequence[str] = ()) -> None:
         """Start to watch Ray's nodes. Raises EngineError if Ray is not installed, or does not answer.
 
@@ -44,10 +44,9 @@ class RayRuns(LocalRuns):
             cluster: The cluster, with the addresses of its servers.
             passed: Names of further environment variables that jobs' commands inherit.
         """
-        super().__init__(folder, passed)
+        super().__init__(folder, passed, cluster)
         if importlib.util.find_spec("ray") is None:
             raise EngineError("executor ray needs ray: pip install 'ina[ray]'")
-        self._cluster = cluster
         self._last_look: tuple[float, frozenset[str]] = 0.0, frozenset()
         """The last look at Ray's nodes: its begin, on the monotonic clock, and the nodes that answered."""
         self._reported_s = 0.0
@@ -61,11 +60,6 @@ class RayRuns(LocalRuns):
         self._closing = False
         self._thread = threading.Thread(target=self._watch, name="ray", daemon=True)
         self._thread.start()
-
-    def start(self, order: RunOrder) -> None:
-        """Start a run, unless it runs already. Raises OSError; BadSpec for a group of jobs."""
-        check_alone(order)
-        super().start(replace(order, engine="ray", cluster=topology_document(self._cluster)))
 
     def shown(self, number: int) -> tuple[str, bool]:
         """Return the placement group of a run and its state, as last reported, and whether it has started."""
@@ -86,10 +80,6 @@ class RayRuns(LocalRuns):
     def looked_within(self, age_s: float) -> bool:
         """Return whether the look at Ray's nodes that `gone` last reported began in the last `age_s` s."""
         return time.monotonic() - age_s < self._reported_s
-
-    def change_cluster(self, cluster: Topology) -> None:
-        """Start later runs on the servers of `cluster`; runs that have started are not affected."""
-        self._cluster = cluster
 
     def close(self) -> None:
         """Stop watching Ray's nodes."""

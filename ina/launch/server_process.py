@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hostlib.launch import command_line
-from hostlib.launch.launcher import signal_name
+from hostlib.launch.launcher import end_process, signal_name
 from hostlib.version import other_protocol
 from ina.errors import ProcessFailed
 
@@ -125,11 +125,7 @@ class ServerProcess:
     def stop(self) -> None:
         """End the process: send SIGTERM, and SIGKILL if it still runs after `STOP_TIMEOUT_S` seconds."""
         self._process.terminate()
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_process(self._process, STOP_TIMEOUT_S)
         for stream in (self._stdin, self._stdout):
             with contextlib.suppress(OSError):  # no process reads the remaining output
                 stream.close()

@@ -18,11 +18,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from controller.vocabulary import Topology
-from controller.vocabulary.files import topology_document
 from hostlib.launch import command_line
 from ina.errors import EngineError, RunnerGone
 from ina.launch import files, slurm
-from ina.launch.executor import STOP_S, RunFolders, check_alone, check_drivers
+from ina.launch.executor import STOP_S, RunFolders
 from ina.launch.orders import RunOrder, RunStatus
 
 LOOK_S = 2.0
@@ -64,6 +63,9 @@ class _View:
 class SlurmRuns(RunFolders):
     """An executor that starts workers on the nodes of Slurm. Any thread may call its methods."""
 
+    engine = "slurm"
+    _cluster: Topology
+
     def __init__(
         self,
         folder: Path,
@@ -84,9 +86,8 @@ class SlurmRuns(RunFolders):
 
         Raises EngineError: Slurm does not answer, or has no such licence.
         """
-        super().__init__(folder, passed)
+        super().__init__(folder, passed, cluster)
         self._comment = f"ina:{service}:"
-        self._cluster = cluster
         self._licence = licence
         self._lock = threading.Lock()
         self._view = _View()
@@ -112,12 +113,10 @@ class SlurmRuns(RunFolders):
 
         Raises OSError and EngineError, and BadSpec for a group of jobs or a driver of Ray.
         """
-        check_alone(order)
-        check_drivers(order)
         self._look()
         if self._live(order.number):
             return
-        folder = self._written(replace(order, engine="slurm", cluster=topology_document(self._cluster)))
+        folder = self._written(order)
         (job,) = order.jobs
         hosts = folder / HOSTS
         hosts.write_text("".join(f"{server}\n" * ranks for server, ranks in job.ranks.items()))
@@ -213,10 +212,6 @@ class SlurmRuns(RunFolders):
             elif not node.answers and time.monotonic() - self._suspects.get(server, -math.inf) < SUSPECT_S:
                 found[server] = f"Slurm: node {server} does not answer"
         return found
-
-    def change_cluster(self, cluster: Topology) -> None:
-        """Start later runs on the servers of `cluster`; runs that have started are not affected."""
-        self._cluster = cluster
 
     def close(self) -> None:
         """Stop watching Slurm."""

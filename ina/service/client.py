@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         AdmissionView,
         AuditView,
         ClusterView,
-        DecisionsView,
         DecisionView,
         ExplanationView,
         JobGrant,
@@ -145,14 +144,8 @@ class Client:
 
     def jobs(self, *, states: Sequence[str] = (), tenant: str | None = None) -> list[JobView]:
         """Return jobs in order of submission: all jobs, or only those in `states` or of `tenant`."""
-        found: list[JobView] = []
-        filters: dict[str, Any] = {"state": list(states), **({} if tenant is None else {"tenant": tenant})}
-        after: int | None = 0
-        while after is not None:
-            page = cast("JobsView", self._send("GET", "/v1/jobs", params={**filters, "after": after}))
-            found += page["jobs"]
-            after = page["next"]
-        return found
+        filters = {"state": list(states), **({} if tenant is None else {"tenant": tenant})}
+        return cast("list[JobView]", self._pages("jobs", 0, filters))
 
     def job(self, name: str) -> JobView:
         """Return the job `name`."""
@@ -284,13 +277,7 @@ class Client:
 
     def decisions(self, after: int = 0) -> list[DecisionView]:
         """Return all events and decisions, oldest first."""
-        found: list[DecisionView] = []
-        following: int | None = after
-        while following is not None:
-            page = cast("DecisionsView", self._send("GET", "/v1/events", params={"after": following}))
-            found += page["events"]
-            following = page["next"]
-        return found
+        return cast("list[DecisionView]", self._pages("events", after))
 
     def watch(self, after: int = 0) -> Iterator[DecisionView]:
         """Yield the decisions with numbers above `after`, then each new decision, without end."""
@@ -305,6 +292,15 @@ class Client:
         if answer.is_success:
             return self._read(answer.content) if answer.content else None
         raise self._refusal(answer.status_code, answer.content)
+
+    def _pages(self, what: str, after: int | None, filters: Mapping[str, object] = {}) -> list[Any]:
+        """Return all items `what` with numbers above `after`, from as many requests as they need."""
+        found: list[Any] = []
+        while after is not None:
+            page = self._send("GET", f"/v1/{what}", params={**filters, "after": after})
+            found += page[what]
+            after = page["next"]
+        return found
 
     def _of_job(self, method: str, name: str, rest: str = "", **params: object) -> Any:
         path, tenant = _job(name)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from ina.service.memory import StateInMemory
-    from ina.service.store import Store
+    from ina.service.memory import ServiceState
 
 STEP_S = 1.0
 """Minimum size, in s, of a step of the wall clock that `stepped_s` reports; smaller steps are ignored."""
@@ -61,17 +60,16 @@ class Clock:
         """
         self._wall, self._monotonic = wall, monotonic
         self._boot = this_boot() if boot is None else boot
-        self._from_s: float
         self.began_at = began_at
         before = json.loads(kept) if kept else {}
         since_s = monotonic()
         if self._boot and before.get("boot") == self._boot:
-            self._from_s = max(last_s - since_s, before["ahead_s"])
+            self._from_s: float = max(last_s - since_s, before["ahead_s"])
         else:
             self._from_s = max(last_s, wall() - began_at) - since_s
 
     @classmethod
-    def of(cls, store: Store | StateInMemory) -> Self:
+    def of(cls, store: ServiceState) -> Self:
         """Return the clock that continues a stored state. Raises StoreError."""
         began_at = float(store.fact("began", repr(time.time())) or 0.0)
         return cls(began_at, store.last_s, store.fact("clock") or "")

@@ -13,11 +13,7 @@ from controller.core import (
     Event,
     Reallocated,
     Retried,
-    ServerBack,
-    ServerGone,
     Submitted,
-    SwitchBack,
-    SwitchGone,
     reasons,
 )
 from controller.policies.scheduling.errors import BadDecision
@@ -51,7 +47,7 @@ START_S = 10.0
 last checkpoint."""
 
 
-class Daemon(ServiceLoop):
+class Daemon(ServiceLoop[ClusterNetwork]):
     """The service. All calls must be made in the thread of its event loop.
 
     The argument `name` of a method is a job's id. The methods raise Unknown for a name that does not exist,
@@ -71,7 +67,6 @@ class Daemon(ServiceLoop):
         """Make the daemon that continues the state of `ledger`; see `ServiceLoop` for all arguments."""
         self._external = ExternalRuns(executor, ledger.store.folder / "external", lambda: ledger.now_s)
         super().__init__(ledger, testbed=testbed, switches=switches, executor=self._external, **others)
-        self._cluster_network = switches
         self._hosts_are_here = testbed != ""
         self._rates = Rates()
         self._holders = Holders(ledger, self._external)
@@ -134,7 +129,7 @@ class Daemon(ServiceLoop):
         """
         record = self.reports.record(name)
         if not 0 <= rank < record.job.workers:
-            raise Unknown(f"job {name!r} has no rank {rank}; it has 0 to {record.job.workers - 1}")
+            raise Unknown(f"job {name!r} has ranks 0 to {record.job.workers - 1}, not {rank}")
         return log_file(self.ledger.logs(record), rank)
 
     async def audit(self) -> views.AuditView:
@@ -166,7 +161,7 @@ class Daemon(ServiceLoop):
         wanted = {name: each for hold in holds for name, each in hold.of_switches().items()}
         known = {each.job for hold in holds for each in hold.admissions.values()}
         leaving = known - {each.job for each in wanted.values()}
-        return self._cluster_network.audit(wanted, leaving, self.ledger.now_s)
+        return self._network.audit(wanted, leaving, self.ledger.now_s)
 
     # ------------------------------------------------------------------ users' requests
 
@@ -439,24 +434,16 @@ class Daemon(ServiceLoop):
     async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
         """Drain a server or a switch; with `back`, end its drain. `by` is the user who requested this."""
         ledger = self.ledger
-        is_server = name in ledger.topology.server
-        if not is_server and name not in ledger.topology.switch:
+        if name not in ledger.topology.server and name not in ledger.topology.switch:
             raise Unknown(f"the cluster has no server or switch {name!r}")
         if back and name not in ledger.drained:
             raise Conflict(f"{name!r} is not drained")
         if not back and name in ledger.drained:
             return
-        now_s, why = self.ledger.now_s, f"drained by {by}" if by else "drained"
-        event: Event
         if back:
-            event = ServerBack(now_s, name) if is_server else SwitchBack(now_s, name)
+            ledger.node_back(name, drained=True)
         else:
-            event = ServerGone(now_s, name, why) if is_server else SwitchGone(now_s, name, why)
-        ledger.record([event], drained=True)
-        if back and name in ledger.down:
-            ledger.record([SwitchGone(now_s, name, ledger.down[name])])
-        if back and name in ledger.lost:
-            ledger.record([ServerGone(now_s, name, ledger.lost[name])])
+            ledger.node_gone(name, f"drained by {by}" if by else "drained", drained=True)
         await self._notify()
 
 

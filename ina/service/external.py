@@ -11,7 +11,6 @@ Leases are kept in memory; after a restart of the controller, each lease begins 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from controller.vocabulary import Job, Topology
 from ina.errors import RunnerGone
 from ina.faults import fault_point
 from ina.launch import files
-from ina.launch.executor import Executor
+from ina.launch.executor import Executor, RunFolders
 from ina.launch.orders import RunOrder, RunStatus
 from ina.service.ledger import Ledger
 from ina.service.records import LEASE_S
@@ -31,7 +30,7 @@ def is_external(job: Job) -> bool:
     return job.command is None
 
 
-class ExternalRuns:
+class ExternalRuns(RunFolders):
     """The executor of external jobs, which passes calls about other jobs on to the executor `own`.
 
     Each run of an external job has a folder. It has ``run.json`` once the job's switches serve the run,
@@ -45,8 +44,8 @@ class ExternalRuns:
     """
 
     def __init__(self, own: Executor, folder: Path, now: Callable[[], float]) -> None:
+        super().__init__(folder)
         self._own = own
-        self._folder = folder
         self._now = now
         self._done: dict[int, dict[str, int]] = {}
         self._own_runs: set[int] = set()
@@ -114,7 +113,7 @@ class ExternalRuns:
         if not self._is_external(number):
             return self._own.status(number)
         found: RunStatus | None = files.read(self._of(number) / "status.json", RunStatus)
-        return RunStatus(done=self._done.get(number, {})) if found is None else found
+        return found or RunStatus(done=self._done.get(number, {}))
 
     def other_version(self, number: int) -> str:
         """Ask the executor `own` why the status of a run cannot be read; external jobs have no runner."""
@@ -128,7 +127,7 @@ class ExternalRuns:
         """Remove the files of a run that is over."""
         self._done.pop(number, None)
         if self._is_external(number):
-            shutil.rmtree(self._of(number), ignore_errors=True)
+            super().forget(number)
         else:
             self._own_runs.discard(number)
             self._own.forget(number)
@@ -137,7 +136,7 @@ class ExternalRuns:
         """Return the numbers of all runs that have been started and not yet forgotten."""
         own = self._own.known()
         self._own_runs |= {*own}
-        return [*own, *(int(path.name) for path in self._folder.iterdir())] if self._folder.exists() else own
+        return [*own, *super().known()]
 
     def why_ended(self, number: int) -> str:
         """Return, as text, why a run has ended without reporting the ends of its jobs."""
@@ -167,9 +166,6 @@ class ExternalRuns:
 
     def _ended(self, number: int) -> bool:
         return (self._of(number) / "status.json").exists()
-
-    def _of(self, number: int) -> Path:
-        return self._folder / str(number)
 
 
 class Holders:

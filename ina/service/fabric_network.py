@@ -16,7 +16,8 @@ import os
 import shlex
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -30,6 +31,7 @@ from hostlib.launch.launcher import JobLog, WorkerExit
 from ina.errors import RunError
 from ina.launch.job_run import JobEnd, JobRun
 from ina.launch.spec import JobResult, LaunchSpec, goodput_bps, metrics
+from ina.service.clock import since_boot_s
 from ina.service.network import Key, Links, counted
 from ina.service.records import JobRecord, Wiring
 from ina.service.steps import HeldRun
@@ -55,11 +57,6 @@ LONGEST_COMMAND = 200
 """Maximum number of characters of a job's command in its registration, which other users can read."""
 
 
-def awake_s() -> float:
-    """Return the seconds since boot, including the time for which the machine was suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class FabricJob(JobRun):
     """A job of this process, or a group of a job's ranks, that has been admitted to the switches of a fabric.
@@ -68,40 +65,44 @@ class FabricJob(JobRun):
         fabric: The switches.
         registered: The job's registration at the switches, which other processes can read.
         lost: Why the switches no longer have the job; None: no such loss is known.
+        groups: The admitted groups of the job's ranks (`ina.service.groups`).
     """
 
     fabric: SwitchFabric
     registered: Registration
     lost: str | None = None
+    groups: list[FabricJob] = field(default_factory=list)
     undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """Closing this stack removes the job from the switches and the fallback server."""
     due_s: float = 0.0
     """Time of the next renewal of the registration, on the monotonic clock."""
-    _begun_s: float = field(default_factory=awake_s)
-    _renewed_s: float = field(default_factory=awake_s)
+    _begun_s: float = field(default_factory=since_boot_s)
+    _renewed_s: float = field(default_factory=since_boot_s)
 
-    def host(self, rank: int) -> str | None:
-        """Return the name of the host on which a rank runs; None: the fabric has no topology with hosts."""
-        topology = self.fabric.topology
-        if topology is None:
-            return None
+    def host(self, rank: int) -> str:
+        """Return the name of the host on which a rank runs. The fabric must have a topology with hosts."""
         switch, member = self.worker(rank)
-        if member is self.tree.beside:
-            return self.fabric.hosts.machine(member)
+        assert self.fabric.topology is not None
         assert member.port is not None
-        return topology.ports[switch][member.port].other(switch)
+        return self.fabric.topology.ports[switch][member.port].other(switch)
+
+    def fault(self, reason: str) -> None:
+        """Tell the workers that the job cannot continue, and why, also as members of groups."""
+        JobRun.fault(self, reason)  # super() finds no class that dataclass has made anew
+        for group in [*self.groups]:
+            group.fault(reason)
 
     def renew(self) -> None:
         """Renew the job's registration at the switches, with its current progress. Raises ControllerError."""
         self.registered = replace(
             self.registered,
             renewals=self.registered.renewals + 1,
-            age_s=round(awake_s() - self._begun_s, 3),
+            age_s=round(since_boot_s() - self._begun_s, 3),
             goodput_bps=goodput_bps(self.reports()),
         )
         self.fabric.fleet.renew(self.tree, self.registered)
         self.due_s = time.monotonic() + _interval_s(self.fabric)
-        self._renewed_s = awake_s()
+        self._renewed_s = since_boot_s()
 
     def count(self) -> None:
         """Add the counters of the switches and the fallback server to the job's result.
@@ -139,10 +140,9 @@ class FabricJob(JobRun):
             failure = WorkerExit(-1, 1, self.lost)
         elif failure and fabric.silent:
             failure = replace(failure, reason=f"{failure.reason}; {fabric.silent}")
-        counters: dict[str, int] = {}
+        counters = Counter[str]()
         for found in switches.values():
-            for name, number in found.items():
-                counters[name] = counters.get(name, 0) + number
+            counters.update(found)
         return replace(result, failure=failure, counters=counters, switches=switches, fallback=fallback)
 
     def why(self, error: NoSuchJob) -> str:
@@ -153,7 +153,7 @@ class FabricJob(JobRun):
         job, lease_s = self.tree.job, self.registered.lease_s
         if isinstance(error, SwitchRestarted):
             return str(error)
-        if lease_s is None or awake_s() - self._renewed_s < lease_s:
+        if lease_s is None or since_boot_s() - self._renewed_s < lease_s:
             return f"job {job} was removed from the switch by another program, such as 'ina remove'"
         return f"job {job} is gone: its lease of {lease_s:g} s expired, and other jobs took its slots"
 
@@ -210,7 +210,7 @@ class FabricNetwork:
         """
         job = record.job
         try:
-            return self.enter(self._specs[job.name], region=_at_root(hold.run.places[job.name])).tree
+            return self.enter(self._specs[job.name], _at_root(hold.run.places[job.name])).tree
         except (OutOfMemory, OutOfRows) as error:
             with self._fabric.lock:
                 waits = bool(self._fleet.read()) if self._scheduled else self._may_find_room(error)
@@ -248,14 +248,12 @@ class FabricNetwork:
             )
         return self._waiting
 
-    def enter(
-        self, spec: LaunchSpec, *, region: Region | None = None, beside: Sequence[str | None] = ()
-    ) -> FabricJob:
+    def enter(self, spec: LaunchSpec, region: Region | None = None) -> FabricJob:
         """Admit a job, and add it to `held`; see `ina.switches.admission.admitted` for the arguments."""
         fabric = self._fabric
         registered = _registration(fabric, spec)
         with fabric.lock, contextlib.ExitStack() as stack:  # a restart of a switch finds the job in `held`
-            tree = stack.enter_context(admitted(fabric, spec, registered, region, beside))
+            tree = stack.enter_context(admitted(fabric, spec, registered, region))
             stack.callback(self.held.pop, spec.name, None)
             self.held[spec.name] = held = FabricJob(
                 spec,
@@ -277,7 +275,7 @@ class FabricNetwork:
     def _serve(self) -> None:
         """Make the fallback server serve all jobs and groups in `held`. Raises RunError."""
         with self._fabric.lock:
-            self._fabric.fallbacks.serve({AT_ROOT: [each.tree for each in self.held.values()]})
+            self._fabric.fallbacks.serve({AT_ROOT: [each.tree for each in list(self.held.values())]})
 
     def leave(self, held: FabricJob) -> None:
         """Add the counters to a job's or group's result; remove it from the switches and fallback server."""
@@ -315,14 +313,16 @@ class FabricNetwork:
             renewed = [self._keep(held) for held in list(self.held.values())]
             if any(renewed) or self._waiting:
                 self._sweep()
-        moved = self._moved(admissions)
+        wanted = {each.job: each for each in admissions}
+        here = list(self.held.values())
+        moved = [held for held in here if held.tree != wanted.get(held.tree.job, held.tree)]
         if not moved and not self._fleet.moving:
             return ReconcileReport(()), {}
         with fabric.lock:
             report = self._fleet.reconcile(admissions, may_remove=lambda job: False)
             if report.done:
                 for held in moved:
-                    held.tree = next(each for each in admissions if each.job == held.tree.job)
+                    held.tree = wanted[held.tree.job]
         return report, {}
 
     def lose(self, why: str) -> None:
@@ -415,17 +415,11 @@ class FabricNetwork:
                         controller.load(bundle(fabric.spec.program, offers.lanes))
                     if not controller.info().covers(offers):
                         return f"the switch runs {controller.info().title} now"
-                held = [each.tree for each in self.held.values()]
+                held = [each.tree for each in list(self.held.values())]
                 report = self._fleet.reconcile(held, may_remove=lambda job: False)
             except ControllerError as error:
                 return str(error)
         return None if report.done else "; ".join(map(str, (*report.waiting, *report.left_out.values())))
-
-    def _moved(self, admissions: Collection[TreeAdmission]) -> list[FabricJob]:
-        wanted = {each.job: each for each in admissions}
-        return [
-            held for held in list(self.held.values()) if held.tree != wanted.get(held.tree.job, held.tree)
-        ]
 
     def _sweep(self) -> None:
         """Remove the jobs from the switches whose processes have died, because their leases have expired.

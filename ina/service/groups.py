@@ -1,8 +1,10 @@
 """Groups of a job's ranks, as in ``torch.distributed.new_group``: each is admitted like a job of its own.
 
 A rank requests a group at the job's rendezvous (`hostlib.meet.rendezvous`) while the job runs. Each group has
-its own slots, switch ports and rendezvous, so that groups need not wait for each other. A group ends when all
-of its ranks have left it, or when the job ends.
+its own slots, switch ports and rendezvous, so that groups need not wait for each other. It is served as any
+job whose workers another launcher starts, until all of its ranks have left it, or the job ends. But the core
+does not schedule it: the group needs no GPUs, and a policy that made it wait for GPUs would wait for its job,
+whose ranks wait for the group.
 """
 
 from __future__ import annotations
@@ -10,11 +12,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import queue
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from controller import ControllerError
@@ -22,8 +24,9 @@ from controller.errors import BadSpec, OutOfMemory
 from hostlib.launch.launcher import Rendezvous
 from hostlib.meet import GroupRequest
 from ina.errors import AddressTaken, BadRun, ProcessFailed
-from ina.launch.job_run import ONE_PORT_EACH
+from ina.launch.job_run import LOOK_S, ONE_PORT_EACH, Attendance, met
 from ina.service.fabric_network import FabricJob, FabricNetwork
+from ina.switches.admission import reserved
 from ina.switches.switch_process import EmbeddedSwitch
 
 _log = logging.getLogger(__name__)
@@ -36,21 +39,12 @@ LEAST_SLOTS: Final = 64
 LEAVING_S: Final = 10.0
 """Maximum time, in s, for which a group that finds no free slots waits for another group to end. It waits
 only if some ranks have left that other group already."""
-LOOK_S: Final = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """An admitted group: the request for it, and the rendezvous of its ranks."""
-
-    request: GroupRequest
-    rendezvous: Rendezvous
-    stack: contextlib.ExitStack
-    """Closing this stack removes the group from the switches, and closes its rendezvous."""
+MOST: Final = 256
+"""Maximum number of groups at the same time; a switch has no ports for more."""
 
 
 class Groups:
-    """Admits and ends the groups of one job, in a thread, until `close` is called."""
+    """Admits and serves the groups of one job, each in a thread, until `close` is called."""
 
     def __init__(
         self, network: FabricNetwork, job: FabricJob, rendezvous: Rendezvous, listen: str | None = None
@@ -66,102 +60,85 @@ class Groups:
         """
         self._network = network
         self._job = job
-        self._spec = job.spec
         self._rendezvous = rendezvous
         self._listen = listen
-        self._names = (f"{self._spec.job.name}.{number}" for number in itertools.count(1))
-        self._requests: queue.SimpleQueue[GroupRequest | None] = queue.SimpleQueue()
-        self._groups: list[_Group] = []
-        self._thread = threading.Thread(target=self._serve, name="groups", daemon=True)
-        self._thread.start()
-        rendezvous.on_group(self._requests.put)
+        self._names = (f"{job.spec.name}.{number}" for number in itertools.count(1))
+        self._over = threading.Event()
+        self._threads = ThreadPoolExecutor(MOST, thread_name_prefix="group")
+        rendezvous.on_group(lambda request: self._threads.submit(self._serve, request))
 
     def close(self) -> None:
         """Admit no more groups, and end the existing groups."""
         self._rendezvous.on_group(None)
-        self._requests.put(None)
-        self._thread.join()
-        for group in self._groups:
-            group.stack.close()
+        self._over.set()
+        self._threads.shutdown()
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                request = self._requests.get(timeout=LOOK_S if self._groups else None)
-            except queue.Empty:
-                self._look()
-                continue
-            if request is None:
-                return
-            try:
-                configs: Sequence[str] | str = self._admit_in_time(request)
-            except (BadRun, BadSpec, ControllerError, ProcessFailed, AddressTaken) as error:
-                configs = str(error)
-            except Exception as error:  # otherwise these ranks and later ones would wait for an answer
-                _log.exception("a group of ranks could not be admitted")
-                configs = repr(error)
-            self._rendezvous.answer(request, configs)
+    def _serve(self, request: GroupRequest) -> None:
+        """Admit a group, and serve it until its ranks have left; or tell the ranks why it is refused."""
+        try:
+            with contextlib.ExitStack() as stack:
+                group = self._admitted(request, self._hosts(request, stack))
+                stack.callback(self._network.leave, group)
+                self._job.groups.append(group)
+                stack.callback(self._job.groups.remove, group)
+                rendezvous = stack.enter_context(met(group, self._listen))
+                group.cancelled = self._over
+                group.attendance = Attendance(
+                    partial(self._rendezvous.answer, request), partial(self._look, request, rendezvous)
+                )
+                group.run(rendezvous)
+        except (BadRun, BadSpec, ControllerError, ProcessFailed, AddressTaken) as error:
+            self._rendezvous.answer(request, str(error))
+        except Exception as error:  # otherwise these ranks would wait for an answer
+            _log.exception("a group of ranks could not be served")
+            self._rendezvous.answer(request, repr(error))
 
-    def _look(self) -> None:
-        """Tell the groups which ranks have ended and whether the job has failed; end groups without ranks."""
-        gone, broken = self._rendezvous.gone, self._rendezvous.broken
-        for group in [*self._groups]:
-            for place, rank in enumerate(group.request.ranks):
-                if rank in gone:
-                    group.rendezvous.ended(place, 1, gone[rank])
-            if broken:
-                group.rendezvous.fault(broken)
-            if group.rendezvous.finished:
-                self._groups.remove(group)
-                group.stack.close()
+    def _look(self, request: GroupRequest, rendezvous: Rendezvous) -> bool:
+        """Tell a group which of its ranks have ended before they joined it. Return False."""
+        gone = self._rendezvous.gone
+        for place, rank in enumerate(request.ranks):
+            if rank in gone:
+                rendezvous.ended(place, 1, gone[rank])
+        return False
 
-    def _admit_in_time(self, request: GroupRequest) -> list[str]:
-        """Admit a group; if there are no free slots, wait up to `LEAVING_S` for groups that are ending.
+    def _hosts(self, request: GroupRequest, stack: contextlib.ExitStack) -> tuple[str, ...]:
+        """Reserve a second host for each rank, at the same switch; `stack` ends the reservation.
 
-        Return the configuration of each rank, as JSON. Raises an error if the group cannot be admitted.
+        Return (): the switch's controller chooses ports. Raises BadRun if there can be no second host.
         """
+        fabric = self._job.fabric
+        attached = fabric.spec.attached
+        if self._job.spec.places or (attached and attached.machines):
+            raise BadRun(ONE_PORT_EACH)
+        if fabric.topology is None:
+            return ()
+        own = [isinstance(each, EmbeddedSwitch) for each in fabric.processes.values()]
+        if not own or not all(own):
+            raise BadRun(ONE_PORT_EACH)
+        hosts = [self._job.host(rank) for rank in request.ranks]
+        return tuple(reserved(fabric, len(hosts), stack, hosts))
+
+    def _admitted(self, request: GroupRequest, hosts: tuple[str, ...]) -> FabricJob:
+        """Admit a group to the switches; while there are no free slots, wait for groups that are ending.
+
+        If slots are exclusive, try the numbers of `slots_to_try` in turn, until the switches have a free
+        region of that number of slots. Raises OutOfMemory after `LEAVING_S`, or at once if no group ends.
+        """
+        parent, shared = self._job.spec, self._job.offers.shared
+        job = replace(parent.job, name=next(self._names), workers=len(request.ranks))
+        spec = replace(parent, job=job, machines=(), hierarchical=False, log=None, places=hosts)
+        sizes = [job.slots] if shared else slots_to_try(2 * self._job.tree.window)
         until_s = time.monotonic() + LEAVING_S
         while True:
-            self._look()
-            try:
-                return self._admit(request)
-            except OutOfMemory:
-                if time.monotonic() > until_s or not any(each.rendezvous.leaving for each in self._groups):
-                    raise
-            time.sleep(LOOK_S)
-
-    def _admit(self, request: GroupRequest) -> list[str]:
-        """Admit a group; return the configuration of each rank, as JSON.
-
-        Raises an error if the group cannot be admitted.
-        """
-        with contextlib.ExitStack() as stack:
-            held = self._entered(request)
-            stack.callback(self._network.leave, held)
-            held.rendezvous = rendezvous = stack.enter_context(held.meeting(self._listen))
-            configs = [held.config(place, rendezvous) for place in range(len(request.ranks))]
-            self._groups.append(_Group(request, rendezvous, stack.pop_all()))
-            return configs
-
-    def _entered(self, request: GroupRequest) -> FabricJob:
-        """Admit a group to the switches.
-
-        If slots are exclusive, try the numbers of `slots_to_try` in turn, until the switches
-        have a free region of that number of slots.
-        """
-        fabric, parent = self._job.fabric, self._spec
-        attached = fabric.spec.attached
-        own = all(isinstance(each, EmbeddedSwitch) for each in fabric.processes.values())
-        if parent.places or (attached and attached.machines) or not own:
-            raise BadRun(ONE_PORT_EACH)
-        job = replace(parent.job, name=next(self._names), workers=len(request.ranks))
-        spec = replace(parent, job=job, machines=(), hierarchical=False, log=None)
-        beside = [self._job.host(rank) for rank in request.ranks]
-        sizes = [job.slots] if fabric.offers.shared else slots_to_try(2 * self._job.tree.window)
-        for slots in sizes[:-1]:
-            with contextlib.suppress(OutOfMemory):
-                return self._network.enter(replace(spec, job=replace(job, slots=slots)), beside=beside)
-        return self._network.enter(replace(spec, job=replace(job, slots=sizes[-1])), beside=beside)
+            others = [*self._job.groups]
+            for slots in sizes:
+                try:
+                    return self._network.enter(replace(spec, job=replace(job, slots=slots)))
+                except OutOfMemory as error:
+                    full = error
+            leaving = any(each.rendezvous and each.rendezvous.leaving for each in others)
+            if not leaving or time.monotonic() > until_s or self._over.wait(LOOK_S):
+                raise full
 
 
 def slots_to_try(of_job: int) -> list[int]:

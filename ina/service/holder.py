@@ -79,18 +79,14 @@ class Lease:
         self._held = held
         self._over = threading.Event()
         self._lock = threading.Lock()
-        self._latest: AdmissionView | None = None
         self._reports: Callable[[], Reports] = dict
         self._on_stop: Callable[[str], None] = lambda why: None
         self._thread = threading.Thread(target=self._run, name=f"lease of job {held.name}")
         self.running = threading.Event()
         self.stop = ""
         """Why the workers must end; "": they may continue."""
-
-    @property
-    def reason(self) -> str:
+        self.reason = ""
         """The reason for the job's state, from the controller's latest answer."""
-        return self._latest["reason"] if self._latest else ""
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
@@ -123,7 +119,7 @@ class Lease:
                     _log.info("%s", error)
 
     def _take(self, found: AdmissionView) -> None:
-        self._latest = found
+        self.reason = found["reason"]
         if found["stop"]:
             self._end(found["stop"])
         elif found["state"] == "running":

@@ -52,9 +52,8 @@ from ina.service.records import ArchivedJob, JobRecord, Retention, Wiring
 from ina.service.steps import HeldRun, held_run
 
 if TYPE_CHECKING:
-    from ina.service.memory import StateInMemory
+    from ina.service.memory import ServiceState
     from ina.service.policies import Policies
-    from ina.service.store import Store
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -66,18 +65,13 @@ RESTORED = "restored"
 """Name of the fact, in the store, that the state was restored from a copy. Events that were stored after
 the copy may be missing."""
 _KNOWN = (
-    *("core", "policies", "submitted", "keys", "drained", "lost", "down", "cut", "latest", "quotas", "left"),
+    *("core", "policies", "submitted", "keys", "drained", "down", "cut", "latest", "quotas", "left"),
     *("again", "overdue", "_counted", "submissions", "forgotten", "_wiring", "called"),
 )
 """Names of the attributes of a ledger that follow from its events alone. A snapshot consists of these."""
 _REPEATABLE = (Tick, Progressed, Measured)
 """Kinds of events that a power failure may undo. After the failure, the service decides or measures anew. The
 undone events have had no effects, because each effect begins with a synced write of all events before it."""
-POLICIES, CLUSTER, QUOTA, NO_QUOTA = "policies", "cluster", "quota", "no-quota"
-"""Kinds of events of the ledger: changed policies, a changed cluster, a quota set, a quota removed."""
-AGAIN, FORGOTTEN = "again", "forgotten"
-"""Kinds of events of the ledger: `AGAIN`, workers of jobs were restarted in the same run; `FORGOTTEN`, ended
-jobs were archived. All other kinds of events, besides the four kinds above, are the core's."""
 _NUMBER = re.compile(r"(?:(.*)#)?(\d{1,15})", re.DOTALL)
 """Pattern of a reference to a job by number, or by an id of the form ``NAME#NUMBER``."""
 MOST_ENTRIES = 100_000
@@ -96,8 +90,8 @@ class Ledger:
         called: By name that owners gave to jobs, the ids of the jobs with this name, oldest first.
         keys: By tenant and idempotency key, the ids of the jobs that were submitted with this key.
         drained: By name of each drained server or switch, why it was drained.
-        lost: By name of each server that the engine cannot use, the reason.
-        down: By name of each switch that does not answer, the reason.
+        down: By name of each server that the engine cannot use, and of each switch that does not answer, the
+            reason.
         cut: By the two ends of each link that is down, the reason.
         latest: By job, the number of iterations that the job last reported. The core gets this number at
             longer intervals.
@@ -117,7 +111,7 @@ class Ledger:
 
     def __init__(
         self,
-        store: Store | StateInMemory,
+        store: ServiceState,
         topology: Topology,
         policies: Policies,
         clock: Clock,
@@ -144,14 +138,13 @@ class Ledger:
         self.clock = clock
         self._wanted = policies, topology
         policies.core(topology)  # raises for a wrong one: stored, it would make the state useless
-        self.policies, first = self._first(policies, topology)
+        self.policies, first = store.first(policies, topology)
         self._wiring = Wiring.of(first)
         self.core = self.policies.core(self.topology)
         self.submitted: dict[str, JobRecord] = {}
         self.called: dict[str, list[str]] = {}
         self.keys: dict[tuple[str, str], list[str]] = {}
         self.drained: dict[str, str] = {}
-        self.lost: dict[str, str] = {}
         self.down: dict[str, str] = {}
         self.cut: dict[tuple[str, str], str] = {}
         self.latest: dict[str, float] = {}
@@ -162,7 +155,6 @@ class Ledger:
         self.recovered_s = 0.0
         self.recovered_lines = 0
         self._timed = False
-        self._last = store.last
         self._frozen_at = 0
         self._counted = 0  # ended jobs whose quota is free again
         self.submissions = 0
@@ -173,21 +165,6 @@ class Ledger:
         self.stirred = True
         self.changes = 0
         self.woken = asyncio.Event()
-
-    def _first(self, policies: Policies, cluster: Topology) -> tuple[Policies, Topology]:
-        """Return the policies and the cluster with which the store was created.
-
-        If the store is new, store the arguments, and return them.
-        """
-        if not self.store.kept:
-            return policies, cluster
-        from controller.vocabulary.files import parse_topology, topology_document
-
-        first = self.store.fact("policies", json.dumps(plain(policies)))
-        described = self.store.fact("cluster", json.dumps(topology_document(cluster)))
-        assert first is not None
-        assert described is not None
-        return record_of(type(policies), json.loads(first)), parse_topology(described, source="cluster.json")
 
     @property
     def now_s(self) -> float:
@@ -254,16 +231,12 @@ class Ledger:
 
     def recover(self) -> None:
         """Restore the state from the store. Raises StoreError, and BadSpec for a store of another cluster."""
-        if not self.store.kept:
-            return
-        from ina.service.store import program, thawed
-
-        if self._last and (found := self.store.snapshot_of(program())) is not None:
-            self._frozen_at, body = found
-            for name, value in thawed(body).items():
+        if self.store.last and (found := self.store.last_snapshot()) is not None:
+            self._frozen_at, known = found
+            for name, value in known.items():
                 setattr(self, name, value)
-        for row in self.store.events(self._frozen_at):
-            self._apply(row.body)
+        for body in self.store.events(self._frozen_at):
+            self._apply(body)
         self.recovered_s = self.core.now_s
         self.recovered_lines = self.log.counts.total()
         self.holds = {number: held_run(body) for number, body in self.store.holds().items()}
@@ -275,14 +248,11 @@ class Ledger:
 
     def freeze(self) -> None:
         """Store a snapshot if `snapshot_events` have happened since the last one. Raises StoreError."""
-        if not self.store.kept or self._last - self._frozen_at < self._snapshot_events:
+        if self.store.last - self._frozen_at < self._snapshot_events:
             return
-        from ina.service.store import frozen, program
-
-        self._frozen_at = self._last
-        if (body := frozen({name: getattr(self, name) for name in _KNOWN})) is not None:
-            self.store.snapshot(program(), body)
-            fault_point("frozen")
+        self._frozen_at = self.store.last
+        self.store.snapshot({name: getattr(self, name) for name in _KNOWN})
+        fault_point("frozen")
 
     # ------------------------------------------------------------------ events
 
@@ -306,7 +276,7 @@ class Ledger:
         archived: Sequence[ArchivedJob] = (),
     ) -> None:
         """Store events, each with its time, and apply them to the ledger and its core. Raises StoreError."""
-        self._last = self.store.append(rows, synced=synced, archived=archived)
+        self.store.append(rows, synced=synced, archived=archived)
         fault_point("recorded")
         for _, body in rows:
             self._apply(body)
@@ -345,7 +315,7 @@ class Ledger:
                         " another placement, or wait until it is over"
                     )
         self._try(policies.take_over)
-        self._record_own(POLICIES, policies=plain(policies))
+        self._record_own("policies", policies=plain(policies))
 
     def change_cluster(self, cluster: Topology) -> tuple[str, ...]:
         """Replace the cluster, and store the change as an event. Return the changes, one sentence each.
@@ -361,7 +331,7 @@ class Ledger:
         changes = self._try(lambda core: self.policies.change_cluster(core, cluster))
         from controller.vocabulary.files import topology_document
 
-        self._record_own(CLUSTER, cluster=topology_document(cluster))
+        self._record_own("cluster", cluster=topology_document(cluster))
         return changes.notes
 
     def _try(self, change: Callable[[Core], T]) -> T:
@@ -381,11 +351,11 @@ class Ledger:
     def set_quota(self, quota: Quota) -> None:
         """Set a tenant's quota. Raises BadSpec if it reserves more GPUs than are left, and StoreError."""
         self.quotas.check(quota)
-        self._record_own(QUOTA, quota=plain(quota))
+        self._record_own("quota", quota=plain(quota))
 
     def remove_quota(self, tenant: str) -> None:
         """Remove a tenant's quota. Raises StoreError."""
-        self._record_own(NO_QUOTA, tenant=tenant)
+        self._record_own("no-quota", tenant=tenant)
 
     def expired(self) -> list[str]:
         """Return the ids of the ended jobs that must be archived now (`Retention`)."""
@@ -405,11 +375,29 @@ class Ledger:
 
         `archived` has the record of each of these jobs, by the job's id.
         """
-        at_s = self.now_s
-        body = {"event": {"kind": FORGOTTEN, "at_s": at_s}, "jobs": list(archived)}
         submitted = self.submitted
         rows = [(submitted[name].number, submitted[name].called, record) for name, record in archived.items()]
-        self._write([(at_s, body)], archived=rows)
+        self._record_own("forgotten", rows, jobs=list(archived))
+
+    def node_gone(self, name: str, why: str, **beside: Any) -> None:
+        """Record that the server or switch `name` must not be used, and why; `drained`: a user drains it.
+
+        The values in `beside` are stored with the event. Raises StoreError.
+        """
+        gone = ServerGone if name in self.topology.server else SwitchGone
+        self.record([gone(self.now_s, name, why)], **beside)
+
+    def node_back(self, name: str, **beside: Any) -> None:
+        """Record that a server or switch works again or, if `drained`, that a user ends its drain.
+
+        It stays unused if the other of these two reasons remains. Raises StoreError.
+        """
+        back = ServerBack if name in self.topology.server else SwitchBack
+        self.record([back(self.now_s, name)], **beside)
+        if name in self.drained:
+            self.node_gone(name, self.drained[name], drained=True)
+        elif name in self.down:
+            self.node_gone(name, self.down[name])
 
     def stray_logs(self) -> list[Path]:
         """Return the folders with output of ranks whose jobs have been archived."""
@@ -451,11 +439,12 @@ class Ledger:
 
         `epochs` has, by job, the epoch of the job's last admission. Raises StoreError.
         """
-        self._record_own(AGAIN, jobs=dict(epochs), why=why)
+        self._record_own("again", jobs=dict(epochs), why=why)
 
-    def _record_own(self, kind: str, **what: Any) -> None:
+    def _record_own(self, kind: str, archived: Sequence[ArchivedJob] = (), **what: Any) -> None:
+        """Store and apply an event of a kind that only the ledger has; all other kinds are the core's."""
         at_s = self.now_s
-        self._write([(at_s, {"event": {"kind": kind, "at_s": at_s}, **what})])
+        self._write([(at_s, {"event": {"kind": kind, "at_s": at_s}, **what})], archived=archived)
 
     def decide(self) -> None:
         """Record an event for each deadline that has passed; the core then makes all decisions that are due.
@@ -506,7 +495,7 @@ class Ledger:
         assert core.allocation is not None
         self._wiring = self._wiring.changed(cluster, core.allocation.allocator.topology)
         nodes = cluster.server.keys() | cluster.switch.keys()
-        for known in (self.drained, self.lost, self.down):
+        for known in (self.drained, self.down):
             for name in known.keys() - nodes:
                 del known[name]
         links = {(link.a, link.b) for link in cluster.links}
@@ -555,18 +544,10 @@ class Ledger:
                 if record.job.due_s is not None and record.job.due_s <= event.at_s:
                     self.overdue.add(event.job)  # known to the user who retries it: it runs
                 self.quotas.again(event.job, record.tenant, record.job.gpus)
-            case ServerGone() | SwitchGone() if "drained" in body:
-                self.drained[_node(event)] = event.reason
-            case ServerBack() | SwitchBack() if "drained" in body:
-                self.drained.pop(_node(event), None)
-            case ServerGone():
-                self.lost[event.server] = event.reason
-            case ServerBack():
-                self.lost.pop(event.server, None)
-            case SwitchGone():
-                self.down[event.switch] = event.reason
-            case SwitchBack():
-                self.down.pop(event.switch, None)
+            case ServerGone() | SwitchGone():
+                (self.drained if "drained" in body else self.down)[_node(event)] = event.reason
+            case ServerBack() | SwitchBack():
+                (self.drained if "drained" in body else self.down).pop(_node(event), None)
             case LinkGone():
                 self.cut[event.a, event.b] = event.reason
             case LinkBack():
@@ -631,14 +612,12 @@ class Ledger:
 
     def keep(self, *numbers: int) -> None:
         """Store the held runs with these numbers. Raises StoreError."""
-        if self.store.kept:
-            self.store.hold({number: plain(replace(self.holds[number], busy=False)) for number in numbers})
+        self.store.hold({number: replace(self.holds[number], busy=False) for number in numbers})
         fault_point("kept")
 
     def remove_hold(self, number: int) -> None:
         """Remove a held run from the store. Raises StoreError."""
-        if self.store.kept:
-            self.store.remove_hold(number)
+        self.store.remove_hold(number)
         fault_point("hold removed")
 
     def logs(self, submitted: JobRecord) -> Path:

@@ -29,16 +29,16 @@ from ina.launch.executor import Executor
 from ina.launch.group_run import GroupRun, OnOutput, OnProgress
 from ina.launch.job_run import Attendance, JobEnd, JobRun
 from ina.launch.orders import RunOrder, RunStatus
-from ina.launch.spec import FabricSpec, JobResult, LaunchSpec
+from ina.launch.spec import JobResult, LaunchSpec, Reports
 from ina.service.clock import Clock
 from ina.service.fabric_network import FabricNetwork
 from ina.service.groups import Groups
 from ina.service.ledger import Ledger
 from ina.service.loop import ServiceLoop
-from ina.service.memory import StateInMemory
+from ina.service.memory import ServiceState
 from ina.service.policies import Policies
 from ina.service.threads import Threads
-from ina.switches.fabric import SwitchFabric, open_fabric
+from ina.switches.fabric import SwitchFabric
 
 TICK_S = 0.1
 LOOK_S = 0.1
@@ -205,7 +205,7 @@ class LiveJobs:
 
         Raises BadSpec for names of policies that do not exist.
         """
-        memory = StateInMemory()
+        memory = ServiceState()
         self._ledger = Ledger(memory, cluster, policies, Clock.of(memory))
         self._network = FabricNetwork(fabric, jobs, scheduled=scheduled)
         self.runs = FabricRuns(self._network, how)
@@ -231,6 +231,10 @@ class LiveJobs:
     def ends(self, specs: Sequence[LaunchSpec]) -> list[JobEnd]:
         """Return how each job in `specs` has ended, or why it could not be admitted, in the same order."""
         return [self._network.ends.get(spec.name) or JobEnd(spec) for spec in specs]
+
+    def reports(self, specs: Sequence[LaunchSpec]) -> dict[str, Reports]:
+        """Return the latest report of each rank of the jobs in `specs`, by the job's name."""
+        return {end.spec.name: end.reports() for end in self.ends(specs)}
 
     def end(self) -> None:
         """Request the end of all jobs and of the service, and return at once. Any thread may call this."""
@@ -360,8 +364,13 @@ def run(
     """
     # switches started by this process have counted only this run's packets
     before = _refused(fabric) if fabric.lease_s is not None else {}
-    ends, interrupt = run_on(fabric, specs, WorkerOptions(on_output=on_output), on_progress)
-    return RunReport(ends, _since(before, _refused(fabric)), interrupt)
+    live = _here(fabric, specs, WorkerOptions(on_output=on_output))
+    interrupt: BaseException | None = None
+    try:
+        live.run_here(_submitted(specs), on_tick=lambda: on_progress(live.reports(specs)))
+    except (KeyboardInterrupt, SystemExit) as error:
+        interrupt = error
+    return RunReport(live.ends(specs), _since(before, _refused(fabric)), interrupt)
 
 
 def run_on(
@@ -369,8 +378,8 @@ def run_on(
     specs: Sequence[LaunchSpec],
     how: WorkerOptions,
     on_progress: OnProgress = lambda reports: None,
-) -> tuple[list[JobEnd], BaseException | None]:
-    """Run jobs at the same time; return how they ended. If a job fails, the other jobs continue.
+) -> list[JobEnd]:
+    """Run jobs at the same time; return how each has ended. If a job fails, the other jobs continue.
 
     Args:
         fabric: The switches.
@@ -378,21 +387,11 @@ def run_on(
         how: How their workers run.
         on_progress: Called several times per second with the reports of all ranks.
 
-    Returns:
-        How each job has ended, in the order of `specs`, and the KeyboardInterrupt or SystemExit that ended
-        all jobs (None: none did).
+    An interrupt such as KeyboardInterrupt ends the jobs, and is raised again.
     """
     live = _here(fabric, specs, how)
-
-    def tick() -> None:
-        on_progress({end.spec.name: end.reports() for end in live.ends(specs)})
-
-    interrupt: BaseException | None = None
-    try:
-        live.run_here(_submitted(specs), on_tick=tick)
-    except (KeyboardInterrupt, SystemExit) as error:
-        interrupt = error
-    return live.ends(specs), interrupt
+    live.run_here(_submitted(specs), on_tick=lambda: on_progress(live.reports(specs)))
+    return live.ends(specs)
 
 
 class AtOnce:
@@ -497,58 +496,25 @@ def run_one(
     how: WorkerOptions,
     on_progress: OnProgress = lambda reports: None,
 ) -> JobResult:
-    """Run one job, and return its result.
+    """Run one job; return its result.
 
     Args:
         fabric: The switches.
-        spec: The job.
+        spec: The job; its `command` is ignored if another launcher starts its workers.
         how: How its workers run.
         on_progress: Called several times per second with the reports of all ranks.
 
-    Raises WorkerFailed if the job failed, or the error that prevented the job's start. An interrupt
-    such as KeyboardInterrupt ends the job, and is raised again.
+    Raises the error that prevented the job's start, and WorkerFailed if the job failed; if another launcher
+    has started its workers, their failures are in the result. An interrupt such as KeyboardInterrupt ends the
+    job, and is raised again.
     """
-    (end,), interrupt = run_on(fabric, [spec], how, on_progress)
-    if interrupt is not None:
-        raise interrupt
-    end.check()
+    (end,) = run_on(fabric, [spec], how, on_progress)
+    if how.attendance is None:
+        end.check()
+    if end.error is not None:
+        raise end.error
     assert end.result is not None
     return end.result
-
-
-def serve(
-    fabric: SwitchFabric, spec: LaunchSpec, attendance: Attendance, listen: str | None = None
-) -> JobResult:
-    """Admit a job whose workers another launcher starts, and serve it until all ranks have left.
-
-    Args:
-        fabric: The switches.
-        spec: The job; its `command` is ignored.
-        attendance: Callbacks that pass the configurations to the workers' launcher.
-        listen: Address of this machine at which the ranks meet; None: an address that only this machine can
-            reach.
-
-    Raises the error that prevented the job's start. An interrupt such as KeyboardInterrupt
-    ends the job, and is raised again. Failures of ranks are in the result.
-    """
-    how = WorkerOptions(on_output=lambda *_: None, attendance=attendance, listen=listen)
-    (end,), interrupt = run_on(fabric, [spec], how)
-    if error := interrupt or end.error:
-        raise error
-    assert end.result is not None
-    return end.result
-
-
-def run_alone(
-    fabric_spec: FabricSpec,
-    spec: LaunchSpec,
-    *,
-    on_output: OnOutput,
-    on_progress: OnProgress = lambda reports: None,
-) -> JobResult:
-    """Start the switches that `fabric_spec` describes, and run one job on them; see `run_one`."""
-    with open_fabric(fabric_spec, [spec.children]) as fabric:
-        return run_one(fabric, spec, WorkerOptions(on_output=on_output), on_progress)
 
 
 def _refused(fabric: SwitchFabric) -> dict[str, int]:

@@ -10,7 +10,7 @@ import math
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from controller.core import Cancelled, Ended, Submitted
 from controller.errors import BadSpec
@@ -41,9 +41,10 @@ STORE_S = 2.0
 """Time, in s, until a failed write to the store is retried."""
 
 _log = logging.getLogger(__name__)
+N = TypeVar("N", bound=Network)
 
 
-class ServiceLoop:
+class ServiceLoop(Generic[N]):
     """Passes events to a core, and applies the core's decisions to runs and switches.
 
     All calls must be made in the thread of its event loop.
@@ -54,7 +55,7 @@ class ServiceLoop:
         ledger: Ledger,
         *,
         testbed: str,
-        switches: Network,
+        switches: N,
         executor: Executor,
         fallbacks: FallbackServers,
         blocking: Threads,

@@ -1,37 +1,48 @@
-"""The state of a service inside one command. It ends with the process: events are counted, but not stored."""
+"""The state that a service stores; a service inside one command stores it in memory, until it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TypeVar
 
+from controller.vocabulary import Topology
 from ina.service.records import ArchivedJob
 
+P = TypeVar("P")
 
-class StateInMemory:
-    """A state that is only in this process's memory, with the methods of `ina.service.store.Store`."""
+
+class ServiceState:
+    """The state of a service, in this process's memory: it is lost at the process's end.
+
+    An interface, because a controller's state must outlive it, and is on disk (`ina.service.store.Store`),
+    which a command would wait for at its start. `Store` describes the methods.
+
+    Attributes:
+        folder: The state's folder; here one that does not exist, because the state has no files.
+        last: Number of the last event; 0: there is none.
+        last_s: Time of the last event when the state was opened; 0: there was none.
+        trouble: Why the last write failed; "": it succeeded.
+    """
 
     folder = Path("/nonexistent")
-    """Path of a folder that does not exist, because the state has no files."""
-    kept: Literal[False] = False
-    """Whether the state outlives the process."""
-    trouble = ""
+    last = 0
     last_s = 0.0
+    trouble = ""
 
     def __init__(self) -> None:
-        self.last = 0
         self._facts: dict[str, str] = {}
 
-    def fact(self, name: str, value: str | None = None) -> str | None:
-        """Return the value stored under `name`; None: there is none.
+    def first(self, policies: P, cluster: Topology) -> tuple[P, Topology]:
+        """Return the policies and the cluster with which the state was created: here the arguments."""
+        return policies, cluster
 
-        If there is none, and `value` is given, store and return `value`.
-        """
+    def fact(self, name: str, value: str | None = None) -> str | None:
+        """Return the fact `name`; store `value` first if there is none, and `value` is given."""
         return self._facts.get(name) if value is None else self._facts.setdefault(name, value)
 
     def set_fact(self, name: str, value: str) -> None:
-        """Store `value` under `name`, in place of an earlier value."""
+        """Set the fact `name` to `value`."""
         self._facts[name] = value
 
     def append(
@@ -40,14 +51,33 @@ class StateInMemory:
         *,
         synced: bool = True,
         archived: Sequence[ArchivedJob] = (),
-    ) -> int:
-        """Count events, without storing them or archived jobs; return the number of the last event."""
+    ) -> None:
+        """Count events. They and archived jobs are not stored."""
         self.last += len(events)
-        return self.last
 
     def sync(self) -> None:
         """Do nothing: the state never survives a power failure."""
 
+    def events(self, after: int = 0) -> Iterable[Mapping[str, Any]]:
+        """Return (): no earlier process has stored events."""
+        return ()
+
+    def snapshot(self, known: Mapping[str, Any]) -> None:
+        """Do nothing: no later process can read a snapshot."""
+
+    def last_snapshot(self) -> tuple[int, Mapping[str, Any]] | None:
+        """Return None: there is no snapshot."""
+
     def archived(self, name: str, number: int | None = None) -> list[dict[str, Any]]:
         """Return an empty list: there is no archive."""
         return []
+
+    def hold(self, runs: Mapping[int, object]) -> None:
+        """Do nothing: no later process can find the runs."""
+
+    def remove_hold(self, run: int) -> None:
+        """Do nothing, as `hold` does."""
+
+    def holds(self) -> dict[int, dict[str, Any]]:
+        """Return an empty dictionary: there are no runs of an earlier process."""
+        return {}

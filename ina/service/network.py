@@ -117,6 +117,7 @@ class ClusterNetwork:
     """The switches of a cluster, with a session for each. Sessions open and close as the cluster changes.
 
     Attributes:
+        offers: Features and sizes that the switch program offers to jobs.
         check_s: Interval, in s, at which to check whether switches answer and have the desired state.
         paced: Whether workers' time-outs must follow the pace of results. Only slow switches, such as BMv2,
             have a known `queue_packets`.
@@ -124,7 +125,7 @@ class ClusterNetwork:
     Args:
         connect: Returns a session with a switch, given the switch's name and address. The switch need not
             answer yet.
-        program: The program to load on switches without a program; None: all switches have a program.
+        program: The program to load on switches without a program.
         queue_packets: Number of packets that fit into the queue of a switch's port; None: the packets of any
             window fit.
         watch: Returns the latest report of the switch at an address, or None if the switch makes none. None:
@@ -134,7 +135,7 @@ class ClusterNetwork:
     def __init__(
         self,
         connect: Callable[[str, str], SwitchSession],
-        program: ProgramBundle | None,
+        program: ProgramBundle,
         queue_packets: int | None = None,
         watch: Callable[[str], SwitchReport | None] | None = None,
     ) -> None:
@@ -152,15 +153,13 @@ class ClusterNetwork:
         self._fleet = Fleet({})
         self._at: dict[str, str] = {}
         """By switch with a session, its address in the cluster."""
-        self._followed: Wiring | None = None
-        """The cluster to whose switches there are sessions."""
         self._forwards: dict[str, tuple[Wiring, list[TableEntry]]] = {}
         """By switch: a cluster, and the forwarding entries that the switch should have in that cluster."""
         self._adjusted: dict[str, tuple[Wiring, Revision | None]] = {}
         """By switch, the cluster of the forwarding entries that were last written to the switch, and the
         switch's `Revision` before that write."""
         self._program = program
-        self._offers = None if program is None else program.offers()
+        self.offers = program.offers()
 
     def own(self, cluster: Topology, owner: Owner, *, take_over: bool = False) -> None:
         """Mark the switches of a cluster, and switches that join it later, as owned by `owner`.
@@ -171,25 +170,24 @@ class ClusterNetwork:
         self._owner = owner
         self._follow(Wiring.of(cluster))
 
-        def check(controller: SwitchSession) -> None:
+        def own(controller: SwitchSession, claims: bool) -> None:
             try:
-                controller.check_owner(owner)
-            except OtherOwner:
-                raise
-            except SwitchError:
-                pass  # `own` below logs it
-
-        def own(controller: SwitchSession) -> None:
-            try:
-                controller.claim(owner, take_over=take_over)
+                if claims:
+                    controller.claim(owner, take_over=take_over)
+                else:
+                    controller.check_owner(owner)
             except OtherOwner:
                 raise
             except SwitchError as error:
-                _log.warning("cannot mark switch %s as this controller's yet: %s", controller.address, error)
+                level = logging.WARNING if claims else logging.DEBUG
+                _log.log(
+                    level, "cannot mark switch %s as this controller's yet: %s", controller.address, error
+                )
 
         with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="own") as threads:
-            for step in (own,) if take_over else (check, own):  # all are checked before any is marked
-                owning = {name: threads.submit(step, each) for name, each in self._fleet.controllers.items()}
+            for claims in (True,) if take_over else (False, True):  # all are checked before any is marked
+                switches = self._fleet.controllers
+                owning = {name: threads.submit(own, each, claims) for name, each in switches.items()}
                 for name, done in owning.items():
                     with switch_in_errors(name):
                         done.result()
@@ -203,12 +201,6 @@ class ClusterNetwork:
     def addresses(self) -> Mapping[str, str]:
         """The address of each switch's P4Runtime service, by the switch's name."""
         return {name: controller.address for name, controller in self._fleet.controllers.items()}
-
-    @property
-    def offers(self) -> SwitchInfo:
-        """Features and sizes that the switch program offers to jobs."""
-        assert self._offers is not None
-        return self._offers
 
     def admit(self, record: JobRecord, hold: HeldRun, wiring: Wiring) -> TreeAdmission:
         """Admit a job to the switches of its tree, if it has one: a job on one server needs no switch.
@@ -347,8 +339,6 @@ class ClusterNetwork:
 
         The switches in `held` still have jobs, although they may have left the cluster.
         """
-        if self._followed is wiring and self._at.keys() >= {*held}:
-            return
         wanted = {switch.name: switch.p4runtime for switch in wiring.whole.switches}
         wanted |= {name: wiring.left.get(name, "") for name in held if name not in wanted}
         for name, address in wanted.items():
@@ -358,7 +348,6 @@ class ClusterNetwork:
                 controller.owner = self._owner
                 self._fleet.add(name, controller)
                 self._at[name] = address
-        self._followed = wiring
 
     def _disconnect(self, names: Iterable[str]) -> None:
         for name in names:

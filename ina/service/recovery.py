@@ -10,6 +10,7 @@ instead of running twice (`ServiceLoop`).
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -21,7 +22,7 @@ from typing import Any
 from controller.switches.leases import is_running
 from ina.errors import StoreError
 from ina.launch import files
-from ina.launch.executor import STOP_S
+from ina.launch.executor import STOP_S, LocalRuns
 from ina.service.ledger import RESTORED
 from ina.service.store import FILE, WITNESS, Store, copy, locked, read_witness
 from ina.service.tokens import FILE as TOKENS
@@ -78,8 +79,7 @@ def restore(backup: Path, folder: Path) -> int:
         file.replace(folder / FILE)
         files.write(folder / WITNESS, {"state": store.identity, "generation": generation, "seq": last})
     if tokens is not None and not (folder / TOKENS).exists():
-        with os.fdopen(os.open(folder / TOKENS, os.O_WRONLY | os.O_CREAT, 0o600), "w") as written:
-            written.write(tokens)
+        files.write(folder / TOKENS, json.loads(tokens), synced=True)
     return last
 
 
@@ -95,29 +95,30 @@ def adopt(folder: Path) -> int:
     return last
 
 
-def forget(folder: Path) -> list[str]:
+def forget(folder: Path) -> list[int]:
     """End all runs of a state, and move its files to a subfolder; return the numbers of the ended runs.
 
     The next controller then starts with no jobs, and with the same tokens. Raises StoreError if a controller
     uses the state, or if Slurm or Ray still runs some of its runs.
     """
     with _alone(folder):
-        runs = folder / "runs"
-        names = sorted(each.name for each in runs.iterdir()) if runs.is_dir() else []
-        for name in names:
-            engine = (files.read(runs / name / "run.json") or {}).get("engine", "local")
-            over = (files.read(runs / name / "status.json") or {}).get("over", False)
-            if engine in ("slurm", "ray") and not over:
+        runs = LocalRuns(folder / "runs")
+        folders = {number: folder / "runs" / str(number) for number in sorted(runs.known())}
+        for number, place in folders.items():
+            engine = (files.read(place / "run.json") or {}).get("engine", "local")
+            status = runs.status(number)  # never over for a runner of another version
+            if engine in ("slurm", "ray") and not (status and status.over):
                 raise StoreError(
-                    f"run {name} in {runs} is a run of {engine}: end it in that engine, and remove its folder"
+                    f"run {number} in {place.parent} is a run of {engine}: end it in that engine, and remove"
+                    " its folder"
                 )
-        _end([files.process_of(each) for each in _folders(folder)])
+        _end(map(files.process_of, folders.values()))
         _end(_strays(folder))
         witness = read_witness(folder, doubted=True)
         _move_aside(folder, (*_ASIDE, "runs", "external", "logs"), "forgotten")
         if witness is not None:
             files.write(folder / WITNESS, {**witness, "seq": 0})
-    return names
+    return [*folders]
 
 
 def check_processes(folder: Path, identity: str) -> None:
@@ -152,10 +153,6 @@ def _processes() -> Iterator[tuple[int, Path]]:
             arguments = each.read_bytes().decode(errors="replace").split("\0")
             if len(arguments) > 2 and arguments[-3] == _MODULE:
                 yield int(each.parent.name), Path(arguments[-2])
-
-
-def _folders(folder: Path) -> list[Path]:
-    return [each for each in (folder / "runs").glob("*") if each.is_dir()]
 
 
 def _end(processes: Iterable[int | None]) -> None:

@@ -241,7 +241,7 @@ class Reports:
                 "gpus": each.gpus,
                 "used": min(each.gpus, gpus[each.name]),
                 "jobs": used.get(each.name, []),
-                "down": ledger.drained.get(each.name, "") or ledger.lost.get(each.name, ""),
+                "down": ledger.drained.get(each.name, "") or ledger.down.get(each.name, ""),
             }
             for each in ledger.topology.servers
         ]

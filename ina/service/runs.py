@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from controller.core import Ended, Event, Interrupted, Progressed, ServerBack, ServerGone
+from controller.core import Ended, Event, Interrupted, Progressed
 from ina.launch.executor import Executor
 from ina.service.ledger import Ledger
 from ina.service.steps import HeldRun
@@ -71,12 +71,10 @@ class Runs:
         """Report to the core which servers the engine cannot use, or can use again. Raises StoreError."""
         ledger, gone = self._ledger, self._executor.gone()
         for name, why in gone.items():
-            if name not in ledger.lost and name not in ledger.drained:
-                ledger.record([ServerGone(ledger.now_s, name, why)])
-        for name in ledger.lost.keys() - gone.keys():
-            ledger.record([ServerBack(ledger.now_s, name)])
-            if name in ledger.drained:
-                ledger.record([ServerGone(ledger.now_s, name, ledger.drained[name])], drained=True)
+            if name not in ledger.down and name not in ledger.drained:
+                ledger.node_gone(name, why)
+        for name in ledger.down.keys() & ledger.topology.server.keys() - gone.keys():
+            ledger.node_back(name)
 
     def look(self) -> None:
         """Check the status of all held runs if a check is due, and report changes to the core."""

@@ -55,9 +55,7 @@ class Processes:
             on_output=lambda spec, rank, data, is_error: outputs[spec.name, rank].append(data)
         )
         with self._live.opened(name, network, program, on_step) as fabric:
-            ends, interrupt = run_on(fabric, [_launch(scenario, entry) for entry in scenario.jobs], how)
-        if interrupt is not None:
-            raise interrupt
+            ends = run_on(fabric, [_launch(scenario, entry) for entry in scenario.jobs], how)
         jobs = tuple(_of_end(end, outputs) for end in ends)
         elapsed_s = time.perf_counter() - began
         return Outcome(runner=self._name, target=self._target, jobs=jobs, elapsed_s=elapsed_s)

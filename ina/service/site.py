@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.commands import EMBEDDED, Program
@@ -30,43 +29,6 @@ from ina.launch.machine_hosts import reached_at
 from ina.service.network import ClusterNetwork
 from ina.switches.programs import bundle
 from ina.switches.testbeds import program_of
-
-
-class Site(Protocol):
-    """The switches, servers and fallback servers of a service."""
-
-    @property
-    def name(self) -> str:
-        """The site's unique name. A state stores it, and can only be used with this site."""
-
-    @property
-    def testbed(self) -> str:
-        """Name of the testbed whose hosts run workers; "": workers run on the machines of a cluster file."""
-
-    @property
-    def cluster(self) -> Topology:
-        """The switches, servers and links. Servers that are machines of a cluster file have addresses."""
-
-    @property
-    def machines(self) -> Topology:
-        """The cluster with the addresses of all servers, for an engine that starts workers on them."""
-
-    def check(self, engine: EngineChoice) -> None:
-        """Raise ServiceError for an engine that cannot start workers at this site."""
-
-    @contextlib.contextmanager
-    def network(self, folder: Path) -> Iterator[ClusterNetwork]:
-        """Yield the network of the site's switches; compiled programs are written to `folder`.
-
-        Raises ServiceError if the switches run a program whose jobs do not share slots, or another program
-        than the site's.
-        """
-
-    def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
-        """Return access to the fallback servers of the site, on behalf of the service `owner`.
-
-        `lanes` is the number of values in a packet.
-        """
 
 
 def check_shares(program: ProgramBundle, remedy: str) -> None:
@@ -101,13 +63,11 @@ class TestbedSite:
 
     @property
     def name(self) -> str:
-        """The testbed's name."""
+        """The testbed's name. A state stores its site's name, and can only be used with this site."""
         return self.bed.name
 
-    @property
-    def testbed(self) -> str:
-        """The testbed's name."""
-        return self.bed.name
+    testbed = name
+    """Name of the testbed whose hosts run workers."""
 
     @property
     def cluster(self) -> Topology:
@@ -129,7 +89,10 @@ class TestbedSite:
 
     @contextlib.contextmanager
     def network(self, folder: Path) -> Iterator[ClusterNetwork]:
-        """Yield the network of the testbed's switches."""
+        """Yield the network of the testbed's switches; `folder` is not used.
+
+        Raises ServiceError if the switches run a program whose jobs do not share slots.
+        """
         program = program_of(self.bed)
         check_shares(program, "ina topo up … --program shared")
         target = target_of(self.bed.program)
@@ -140,7 +103,10 @@ class TestbedSite:
             )
 
     def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
-        """Return access to the fallback servers, which run on hosts of the testbed; see `Site.fallbacks`."""
+        """Return access to the fallback servers, on hosts of the testbed, on behalf of the service `owner`.
+
+        `lanes` is the number of values in a packet.
+        """
 
         def connect(cluster: Topology | None, server: str, start: bool) -> TestbedFallback:
             return TestbedFallback(self.bed, server, lanes=lanes, owner=owner, start=start)
@@ -216,15 +182,10 @@ class MachineSite:
     target: str = EMBEDDED
     tls: Tls | None = None
 
-    @property
-    def name(self) -> str:
-        """The site's name, one for all cluster files: a service accepts a changed file as its site."""
-        return "machines of a cluster file"
-
-    @property
-    def testbed(self) -> str:
-        """The empty string: workers are not on hosts of a testbed."""
-        return ""
+    name = "machines of a cluster file"
+    """The site's name, one for all cluster files: a service accepts a changed file as its site."""
+    testbed = ""
+    """The empty string: workers are not on hosts of a testbed."""
 
     @property
     def machines(self) -> Topology:
@@ -245,7 +206,11 @@ class MachineSite:
 
     @contextlib.contextmanager
     def network(self, folder: Path) -> Iterator[ClusterNetwork]:
-        """Yield the network of the cluster's switches. Switches that do not answer join it once they do."""
+        """Yield the network of the cluster's switches. Switches that do not answer join it once they do.
+
+        Compiled programs are written to `folder`. Raises ServiceError if the switches run a program whose
+        jobs do not share slots, or another program than the site's.
+        """
         program, target = self._bundle(folder), TARGETS[self.target]
         check_shares(program, "--program shared")
         with contextlib.closing(ClusterNetwork(self._connect, program, target.queue_packets)) as network:
@@ -314,3 +279,7 @@ class MachineSite:
     def _info(self, address: str) -> SwitchInfo:
         with connect(address.removeprefix("grpc://"), tls=self.tls) as controller:
             return controller.info()
+
+
+Site = TestbedSite | MachineSite
+"""The switches, servers and fallback servers of a service."""

@@ -27,12 +27,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, cast
+from typing import Any, Self
 
 import controller
 from controller.switches.leases import is_running
+from controller.vocabulary import Topology
+from controller.vocabulary.files import parse_topology, topology_document
 from ina.errors import StoreError
 from ina.launch import files
+from ina.launch.files import plain, record_of
+from ina.service.memory import P, ServiceState
 from ina.service.records import ArchivedJob
 
 VERSION = 5
@@ -65,13 +69,6 @@ _MIGRATIONS: Mapping[int, str] = {1: _SNAPSHOTS, 2: _ARCHIVE, 3: "", 4: ""}
 only the form of holds changes, which `held_run` converts."""
 
 
-class Row(NamedTuple):
-    """A stored event: its number `seq`, and the event as plain data."""
-
-    seq: int
-    body: Mapping[str, Any]
-
-
 def read_witness(folder: Path, *, doubted: bool = False) -> dict[str, Any] | None:
     """Return the witness of the state in `folder`; None if there is none.
 
@@ -89,17 +86,13 @@ def read_witness(folder: Path, *, doubted: bool = False) -> dict[str, Any] | Non
     )
 
 
-class Store:
-    """An open state, for use by one thread at a time.
+class Store(ServiceState):
+    """An open state on disk, for use by one thread at a time.
 
     Attributes:
-        folder: The state's folder.
         identity: The state's unique random name.
         generation: The number of times that the state was opened.
     """
-
-    kept: Literal[True] = True
-    """Whether the state outlives the process."""
 
     def __init__(self, folder: Path, *, older: bool = False) -> None:
         """Open the state in a folder; create the folder if it does not exist.
@@ -114,9 +107,7 @@ class Store:
         self.folder = folder
         self._path = folder / FILE
         self._witnessed = threading.Lock()
-        self._next_witness = self._last = 0
-        self.trouble = ""
-        """Why the last write failed; "": it succeeded."""
+        self._next_witness = 0
         self._log_is_listed = False
         """Whether the folder was synced after SQLite had created its write-ahead log. Before that, a power
         failure could lose the log's directory entry."""
@@ -159,8 +150,9 @@ class Store:
         Raises StoreError if the file has another state, or lacks events and `older` is not set.
         """
         self.identity = self.fact("service", witness.get("state") or secrets.token_hex(4)) or ""
-        opened, last = int(self.fact("generation") or 0), self.last
-        self._last = last
+        opened = int(self.fact("generation") or 0)
+        query = "SELECT coalesce(max(seq), 0), coalesce(max(at_s), 0.0) FROM events"
+        self.last, self.last_s = last, _ = self._execute(query)
         before, seq = witness.get("generation", 0), witness.get("seq", 0)
         if witness and witness["state"] != self.identity:
             raise StoreError(
@@ -229,6 +221,15 @@ class Store:
 
     # ------------------------------------------------------------------ facts
 
+    def first(self, policies: P, cluster: Topology) -> tuple[P, Topology]:
+        """Return the policies and the cluster with which the state was created.
+
+        If the state is new, store the arguments, and return them. Raises StoreError.
+        """
+        first = self.fact("policies", json.dumps(plain(policies))) or ""
+        described = self.fact("cluster", json.dumps(topology_document(cluster))) or ""
+        return record_of(type(policies), json.loads(first)), parse_topology(described, source="cluster.json")
+
     def fact(self, name: str, value: str | None = None) -> str | None:
         """Return the fact `name`; None: there is none.
 
@@ -252,7 +253,7 @@ class Store:
         *,
         synced: bool = True,
         archived: Sequence[ArchivedJob] = (),
-    ) -> int:
+    ) -> None:
         """Store events, and the jobs that they archive, all of them or none.
 
         Stored events always survive the end of this process. If `synced` is False, they survive a power
@@ -262,9 +263,6 @@ class Store:
             events: At least one event, each with its time.
             synced: Whether to wait until the events are on disk.
             archived: The jobs that the events archive.
-
-        Returns:
-            The number of the last event.
 
         Raises StoreError.
         """
@@ -278,12 +276,11 @@ class Store:
                 [(number, name, json.dumps(record)) for number, name, record in archived],
             )
         assert done.lastrowid is not None
-        self._last = done.lastrowid
-        return self._last
+        self.last = done.lastrowid
 
     def sync(self) -> None:
         """Sync all writes to disk, so that they survive a power failure. Raises StoreError."""
-        seq = self._last
+        seq = self.last
         try:
             # Every write goes to this file first; when SQLite moves it to the main file, it syncs both.
             with Path(f"{self._path}-wal").open("rb") as log:
@@ -301,47 +298,39 @@ class Store:
         except OSError as error:
             raise StoreError(f"{self._path}: {error.strerror}") from error
 
-    def events(self, after: int = 0) -> Iterator[Row]:
+    def events(self, after: int = 0) -> Iterator[Mapping[str, Any]]:
         """Yield all events with numbers above `after`. Raises StoreError."""
         with self._errors():
-            for seq, body in self._database.execute(
-                "SELECT seq, body FROM events WHERE seq > ? ORDER BY seq", (after,)
-            ):
-                yield Row(seq, json.loads(body))
-
-    @property
-    def last(self) -> int:
-        """The number of the last event; 0 if there is none. Raises StoreError."""
-        return int(self._execute("SELECT coalesce(max(seq), 0) FROM events")[0])
-
-    @property
-    def last_s(self) -> float:
-        """The latest time of an event; 0 if there is none. Raises StoreError."""
-        return float(self._execute("SELECT coalesce(max(at_s), 0) FROM events")[0])
+            query = "SELECT body FROM events WHERE seq > ? ORDER BY seq"
+            for (body,) in self._database.execute(query, (after,)):
+                yield json.loads(body)
 
     # ------------------------------------------------------------------ snapshots
 
-    def snapshot(self, program: str, body: bytes) -> None:
-        """Store a snapshot of the state after the last event, and remove earlier snapshots.
+    def snapshot(self, known: Mapping[str, Any]) -> None:
+        """Store attributes of a ledger after the last event as a snapshot, and remove earlier snapshots.
 
-        `program` identifies the program's version (`program`). Raises StoreError.
+        Do nothing if they cannot be pickled, such as an object of a policy that a user has written in a file.
+        Raises StoreError.
         """
+        try:
+            body = pickle.dumps(dict(known), protocol=pickle.HIGHEST_PROTOCOL)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            _log.info("no snapshot: %s", error)
+            return
         with self._transaction():
             self._database.execute("DELETE FROM snapshots")
             self._database.execute(
-                "INSERT INTO snapshots SELECT coalesce(max(seq), 0), ?, ? FROM events", (program, body)
+                "INSERT INTO snapshots SELECT coalesce(max(seq), 0), ?, ? FROM events", (program(), body)
             )
 
-    def snapshot_of(self, program: str) -> tuple[int, bytes] | None:
-        """Return the snapshot that a version of the program wrote; None: there is none.
+    def last_snapshot(self) -> tuple[int, Mapping[str, Any]] | None:
+        """Return the snapshot that this version of the program wrote; None: there is none.
 
-        It is returned as the number of the last event before the snapshot, and the snapshot's body. Raises
-        StoreError.
+        Return the number of the last event in the snapshot, and the attributes. Raises StoreError.
         """
-        found = self._execute("SELECT seq, body FROM snapshots WHERE program = ? ORDER BY seq DESC", program)
-        return None if found is None else (int(found[0]), bytes(found[1]))
-
-    # ------------------------------------------------------------------ forgotten jobs
+        found = self._execute("SELECT seq, body FROM snapshots WHERE program = ?", program())
+        return None if found is None else (found[0], pickle.loads(found[1]))
 
     def archived(self, name: str, number: int | None = None) -> list[dict[str, Any]]:
         """Return the records of the archived jobs with this name or number, the latest job first.
@@ -356,20 +345,20 @@ class Store:
 
     # ------------------------------------------------------------------ holds
 
-    def hold(self, bodies: Mapping[int, Mapping[str, Any]]) -> None:
-        """Store the holds of runs, by the run's number, in place of earlier ones. Raises StoreError.
+    def hold(self, runs: Mapping[int, object]) -> None:
+        """Store held runs, by the run's number, in place of earlier ones. Raises StoreError.
 
         All are stored or none.
         """
-        rows = [(run, json.dumps(body)) for run, body in bodies.items()]
+        rows = [(run, json.dumps(plain(held))) for run, held in runs.items()]
         with self._transaction():
             self._database.executemany("INSERT OR REPLACE INTO holds VALUES (?, ?)", rows)
-        self._witness(self._last)
+        self._witness(self.last)
 
     def remove_hold(self, run: int) -> None:
         """Remove the hold of a run. Raises StoreError."""
         self._execute("DELETE FROM holds WHERE run = ?", run)
-        self._witness(self._last)
+        self._witness(self.last)
 
     def holds(self) -> dict[int, dict[str, Any]]:
         """Return all holds, by the number of the run. Raises StoreError."""
@@ -488,23 +477,3 @@ def program() -> str:
         for path in sorted(folder.rglob("*.py")):
             found.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return found.hexdigest()
-
-
-def frozen(known: Mapping[str, Any]) -> bytes | None:
-    """Convert attributes of a ledger to bytes; return None if they cannot be pickled.
-
-    For example, an object of a policy that a user has written in a file may not be picklable.
-    """
-    try:
-        return pickle.dumps(dict(known), protocol=pickle.HIGHEST_PROTOCOL)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        _log.info("no snapshot: %s", error)
-        return None
-
-
-def thawed(body: bytes) -> dict[str, Any]:
-    """Convert bytes that `frozen` has returned back to attributes of a ledger.
-
-    The same version of this program must have made the bytes (`program`).
-    """
-    return cast("dict[str, Any]", pickle.loads(body))

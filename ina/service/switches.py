@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping
 
-from controller.core import LinkBack, LinkGone, Place, SwitchBack, SwitchGone
+from controller.core import LinkBack, LinkGone, Place
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import ControllerError, Topology
 from ina.errors import RunError
@@ -140,11 +140,9 @@ class Switches:
         for name in ledger.topology.switch:
             since_s, why = self._silent.get(name, (now_s, ""))
             if name not in ledger.down and why and now_s - since_s >= GONE_S:
-                ledger.record([SwitchGone(now_s, name, why)])
+                ledger.node_gone(name, why)
             elif name in ledger.down and not why:
-                ledger.record([SwitchBack(now_s, name)])
-                if name in ledger.drained:
-                    ledger.record([SwitchGone(now_s, name, ledger.drained[name])], drained=True)
+                ledger.node_back(name)
 
     def _see_links(self, links: Mapping[tuple[str, str], str]) -> None:
         ledger, now_s = self._ledger, self._ledger.now_s

@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
 import re
 import secrets
 from collections.abc import Iterator
@@ -19,10 +18,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from ina.errors import Conflict, StoreError, Unknown
-from ina.launch.files import plain, record_of
+from ina.launch import files
 
 FILE = "tokens.json"
-_BYTES = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -59,13 +57,10 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenGrant:
-    """A token as stored in the file: its tenant, role, SHA-256, and user (see `Person`)."""
+class TokenGrant(Person):
+    """The person to whom a token was given, with the token's SHA-256, as stored in the file."""
 
-    name: str
-    role: Role
-    sha256: str
-    user: str = ""
+    sha256: str = ""
 
 
 class Tokens:
@@ -85,8 +80,7 @@ class Tokens:
     def person(self, token: str) -> Person | None:
         """Return the person with this token; None: there is none. Raises StoreError."""
         # Looked up by its hash, whose bytes a client cannot choose: the time of a look-up reveals nothing.
-        found = self._by_hash().get(_hash(token))
-        return None if found is None else Person(found.name, found.role, found.user)
+        return self._by_hash().get(_hash(token))
 
     def add(self, name: str, role: Role, user: str = "") -> str:
         """Create and return a token for the tenant `name`; store only its hash. See `Person` for `user`.
@@ -102,8 +96,8 @@ class Tokens:
             known = self._by_hash()
             if any(grant.name == name for grant in known.values()):
                 raise Conflict(f"{name!r} already has a token: remove that token first")
-            token = "ina_" + secrets.token_urlsafe(_BYTES)
-            self._write([*known.values(), TokenGrant(name, role, _hash(token), user)])
+            token = "ina_" + secrets.token_urlsafe(32)
+            self._write([*known.values(), TokenGrant(name, role, user, _hash(token))])
         return token
 
     def remove(self, name: str) -> None:
@@ -121,7 +115,7 @@ class Tokens:
             found = self._path.stat()
             version = (found.st_ino, found.st_mtime_ns, found.st_size)
             if version != self._read[0]:
-                grants = record_of(list[TokenGrant], json.loads(self._path.read_text(encoding="utf-8")))
+                grants = files.record_of(list[TokenGrant], json.loads(self._path.read_text(encoding="utf-8")))
                 self._read = (version, {grant.sha256: grant for grant in grants})
         except FileNotFoundError:
             self._read = (None, {})
@@ -135,18 +129,9 @@ class Tokens:
         return self._read[1]
 
     def _write(self, grants: list[TokenGrant]) -> None:
-        """Replace the file atomically: a reader sees either the old file or the new one."""
-        draft = self._path.with_suffix(".new")
         try:
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with open(handle, "w", encoding="utf-8") as file:  # noqa: PTH123 - it takes the mode from os.open
-                json.dump(plain(grants), file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self._path)
+            files.write(self._path, grants, synced=True)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                draft.unlink()
             raise StoreError(f"{self._path}: {error.strerror}") from error
 
     @contextlib.contextmanager

@@ -27,7 +27,6 @@ def admitted(
     spec: LaunchSpec,
     registered: Registration | None,
     region: Region | None = None,
-    beside: Sequence[str | None] = (),
 ) -> Iterator[TreeAdmission]:
     """Admit a job to the switches inside the context.
 
@@ -36,8 +35,6 @@ def admitted(
         spec: The job.
         registered: What the switches store about the job for other processes; None: nothing.
         region: The job's slots, if slots are shared; None: the slots in `spec`, or all slots.
-        beside: Hosts of the ranks, if the job is a group of some ranks of another job. Each of the ranks
-            gets a second host, at the same switch.
 
     Raises:
         ControllerError: a switch refused the job; the job is then on no switch.
@@ -49,36 +46,40 @@ def admitted(
         if fabric.topology is None:
             desired = _at_one_switch(fabric, spec, region)
         else:
-            desired = _on_hosts(fabric, spec, _hosts(fabric, spec, beside, stack), region)
+            desired = _on_hosts(fabric, spec, _hosts(fabric, spec, stack), region)
         with fabric.lock:
             tree = fabric.fleet.admit(desired, ports=_ports(fabric), registration=registered)
         stack.callback(_remove, fabric, tree)
         yield tree
 
 
-def _hosts(
-    fabric: SwitchFabric, spec: LaunchSpec, beside: Sequence[str | None], stack: contextlib.ExitStack
+def _hosts(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack) -> Sequence[str]:
+    """Return the host of each of the job's workers; `stack` ends the reservation of hosts, if any."""
+    if spec.places:
+        _check_one_each(spec)
+        return spec.places
+    return reserved(fabric, spec.children, stack)
+
+
+def reserved(
+    fabric: SwitchFabric, workers: int, stack: contextlib.ExitStack, beside: Sequence[str] = ()
 ) -> Sequence[str]:
-    """Return the host of each of the job's workers, reserved until `stack` is closed.
+    """Return a host for each worker, reserved until `stack` is closed.
 
     Spreads workers evenly over the switches that have hosts. A group of the ranks on the hosts `beside` gets
     further hosts at their switches, or any free hosts in a topology that the user has given.
 
     Raises:
-        BadRun: several workers are at one port.
         BadSpec: too few hosts are free, or a switch has no further port.
         ProcessFailed: a port could not be opened.
     """
-    if spec.places:
-        _check_one_each(spec)
-        return spec.places
     if fabric.hosts_for is not None:
-        return stack.enter_context(fabric.hosts_for(spec.children))
+        return stack.enter_context(fabric.hosts_for(workers))
     found: list[str] = []
     with fabric.lock:
         assert fabric.topology is not None
-        near = [host for host in beside if host is not None and fabric.spec.topology is None]
-        for host in near or spread(fabric.topology, spec.children, fabric.taken):
+        near = beside if fabric.spec.topology is None else ()
+        for host in near or spread(fabric.topology, workers, fabric.taken):
             found.append(fabric.host_beside(host) if near else host)
             fabric.taken.add(found[-1])
             stack.callback(fabric.taken.discard, found[-1])

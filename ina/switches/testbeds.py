@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns import NoTestbed, Program, State, Unsupported
@@ -21,6 +20,7 @@ from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet, ProgramBundle
 from controller.errors import Unreachable
+from controller.switches.leases import is_running
 from controller.vocabulary.topology import Topology, spread
 from ina.fallback.process import FallbackServers
 from ina.fallback.testbed import TestbedFallback
@@ -45,7 +45,7 @@ class TestbedSwitch:
 
     def ended(self) -> str | None:
         """Return a message that the process has ended; None while it runs."""
-        return None if _runs(self.pid) else f"switch {self.name} (process {self.pid}) has ended"
+        return None if is_running(self.pid) else f"switch {self.name} (process {self.pid}) has ended"
 
 
 @contextlib.contextmanager
@@ -126,45 +126,9 @@ def _check_switches(state: State) -> None:
             raise NoTestbed(f"testbed {state.name!r}: {why}; take it down: ina topo down {state.name}")
 
 
-def _runs(process: int) -> bool:
-    try:
-        after_name = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return after_name.split()[0] not in "ZX"  # not reaped yet
-
-
 # ---------------------------------------------------------------------- runners
 
 OnStep = Callable[[str], None]
-
-
-def _quiet(text: str) -> None:
-    pass
-
-
-class LiveRunner(Protocol):
-    """Makes a topology of real switch and host processes."""
-
-    def check(self, topology: Topology, program: Program) -> None:
-        """Raise MissingRequirement if this machine lacks a requirement.
-
-        Raises Unsupported if the switches of `program.target` do not support the topology or the program.
-        """
-
-    def opened(
-        self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
-    ) -> AbstractContextManager[SwitchFabric]:
-        """Make the topology; remove it when the context ends.
-
-        Args:
-            name: Name of the testbed.
-            topology: Switches, hosts and links.
-            program: The switches' program.
-            on_step: Called before each step, with a description of the step.
-
-        Raises NetnsError and the errors of `open_fabric`.
-        """
 
 
 class Loopback:
@@ -176,9 +140,18 @@ class Loopback:
             raise Unsupported(f"{program.target} needs network interfaces: loopback has none")
 
     def opened(
-        self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
+        self, name: str, topology: Topology, program: Program, on_step: OnStep = lambda text: None
     ) -> AbstractContextManager[SwitchFabric]:
-        """Start the switches of the topology; see `LiveRunner.opened`."""
+        """Start the switches of a topology; stop them when the context ends.
+
+        Args:
+            name: Name of the testbed.
+            topology: Switches, hosts and links.
+            program: The switches' program.
+            on_step: Called before each step, with a description of the step.
+
+        Raises the errors of `open_fabric`.
+        """
         self.check(topology, program)
         captures = Captures(Path(program.pcap), CAPTURE_BYTES, HEADERS) if program.pcap else None
         spec = FabricSpec(
@@ -208,15 +181,19 @@ class Testbed:
 
     @contextlib.contextmanager
     def opened(
-        self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
+        self, name: str, topology: Topology, program: Program, on_step: OnStep = lambda text: None
     ) -> Iterator[SwitchFabric]:
-        """Start a testbed, and stop it when the context ends; see `LiveRunner.opened`."""
+        """Start a testbed, and stop it when the context ends; see `Loopback.opened`. Raises NetnsError."""
         state = self._up(name, topology, program, on_step=on_step)
         try:
             with opened(state) as fabric:
                 yield fabric
         finally:
             netns.down(name)
+
+
+LiveRunner = Loopback | Testbed
+"""Makes a topology of real switch and host processes."""
 
 
 def live_runner(name: str) -> LiveRunner:

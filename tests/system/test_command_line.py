@@ -17,7 +17,7 @@ from select import PIPE_BUF
 import pytest
 from typer.testing import CliRunner
 
-from ina.cli.command import parse_size, plural, rate, seconds
+from ina.cli.command import Failure, parse_size, plural, rate, seconds
 from ina.cli.commands import app
 from tests.system.command import PATIENT, ROOT, good, here, ina, refused, report, worker
 
@@ -266,10 +266,10 @@ def test_a_switch_can_run_the_interpreter() -> None:
 )  # fmt: skip
 def test_sizes_are_bytes_in_powers_of_1024(text: str, size: int | None) -> None:
     if size is not None:
-        assert parse_size(text) == size
+        assert parse_size("--size", text) == size
         return
-    with pytest.raises(ValueError, match="is not a size"):
-        parse_size(text)
+    with pytest.raises(Failure, match=r"--size .* is not a size"):
+        parse_size("--size", text)
 
 
 def test_compile_explains_the_layout() -> None:

@@ -315,9 +315,7 @@ def test_groups_have_slots_of_their_own_or_go_through_gloo(ranks: Ranks) -> None
 
 
 def test_groups_ask_for_fewer_slots_where_there_are_no_more() -> None:
-    assert slots_to_try(4096) == [1024, 512, 256, 128, 64]
-    assert slots_to_try(600) == [150, 75]
-    assert slots_to_try(64) == [64]
+    assert [*map(slots_to_try, (4096, 600, 64))] == [[1024, 512, 256, 128, 64], [150, 75], [64]]
 
 
 def test_a_group_ends_with_its_ranks_and_no_other_does(ranks: Ranks) -> None:

@@ -119,10 +119,7 @@ class AllreduceSettings:
             raise Failure(f"--baseline {unknown[0]!r}: want some of {','.join(LIBRARIES)}", exit_code=USAGE)
         if lacking := [why for name in self.baselines if (why := LIBRARIES[name].missing(name))]:
             raise Failure(lacking[0])
-        try:
-            payload = parse_size(self.size)
-        except ValueError as error:
-            raise Failure(f"--size {error}", exit_code=USAGE) from error
+        payload = parse_size("--size", self.size)
         refuse(payload < 4, f"--size {self.size!r}: want 4 bytes or more, one {self.dtype} value")
         least = 4 * self.workers
         refuse(

@@ -323,7 +323,7 @@ def interleave(asked: InterleaveSettings) -> Reply:
         "workers": asked.workers,
         "iterations": asked.iterations,
         "rounds": asked.rounds,
-        "size_bytes": parse_size(asked.size),
+        "size_bytes": parse_size("--size", asked.size),
         "rate_bps": asked.rate_bps,
         "cores": chosen,
         "alone": {kind: asdict(each) for kind, each in jobs.items()},
@@ -407,10 +407,7 @@ def _two_cores(wanted: str) -> str:
 
 @contextmanager
 def _records(directory: Path | None, size: str) -> Iterator[Path]:
-    try:
-        number = parse_size(size)
-    except ValueError as error:
-        raise Failure(f"--size {error}", USAGE) from error
+    number = parse_size("--size", size)
     most = max(kind.record * kind.batch for kind in KINDS.values())
     refuse(number < most, f"--size {size}: want at least {most} bytes, the size of the largest batch")
     place = tempfile.gettempdir() if directory is None else str(directory)

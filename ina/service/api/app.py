@@ -15,7 +15,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
 from starlette.responses import FileResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.vocabulary import BadSpec, Job, Topology, documents, jobs_of
 from ina.errors import Unknown
@@ -97,8 +96,7 @@ def app(
     application.state.shared = Shared(service)
     application.state.answers = Counter()
     register(application)
-    application.add_middleware(_CountingAnswers, answers=application.state.answers)
-    application.add_middleware(Guard, hosts=hosts)
+    application.add_middleware(Guard, hosts=hosts, answers=application.state.answers)
     application.include_router(_open)
     application.include_router(_v1)
     application.include_router(admissions.router)
@@ -108,22 +106,6 @@ def app(
 def _complain(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()):
         _log.error("the service no longer records which jobs hold which slots: %s", error, exc_info=error)
-
-
-class _CountingAnswers:
-    """ASGI middleware that counts answers by status code."""
-
-    def __init__(self, app: ASGIApp, *, answers: Counter[int]) -> None:
-        self._app = app
-        self._answers = answers
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._answers[message["status"]] += 1
-            await send(message)
-
-        await self._app(scope, receive, sending)
 
 
 _v1 = APIRouter(prefix="/v1", dependencies=[Depends(BEARER)], responses=refusals())
@@ -252,16 +234,13 @@ async def logs(
     last: Last = -1,
 ) -> Response:
     """Return the output of a rank of a job."""
-    name, workers = record.name, record.job.workers
-    if not 0 <= rank < workers:
-        raise Problem(404, f"job {name!r} has ranks 0 to {workers - 1}, not {rank}")
-    path = service.log(name, rank)
+    path = service.log(record.name, rank)
     if not follow:
         return Json(piece(path, offset))
     begin = offset if last < 0 else last
     begin = piece(path, begin, most=1)["offset"] if begin < 0 else begin
     streams: Streams = request.app.state.streams
-    return EventStream(following(path, begin, lambda: service.reports.record(name).over), streams)
+    return EventStream(following(path, begin, lambda: service.reports.record(record.name).over), streams)
 
 
 def _jobs(body: bytes, cluster: Topology) -> list[Job]:

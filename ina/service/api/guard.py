@@ -47,11 +47,13 @@ class Guard:
         app: The application that gets the accepted requests.
         hosts: Allowed names in the Host header; None: any. The check protects a service on loopback, which
             may need no token, from DNS rebinding: a web page whose own name resolves to 127.0.0.1.
+        answers: Counts the answers by status code.
     """
 
-    def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None) -> None:
+    def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None, answers: Counter[int]) -> None:
         self._app = app
         self._hosts = hosts
+        self._answers = answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request with a problem document, or pass it on to the application."""
@@ -61,6 +63,7 @@ class Guard:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
+                self._answers[message["status"]] += 1
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from ina.service.api.access import Json
 from ina.service.daemon import Daemon
 from ina.service.tokens import Person
-from ina.service.views import MemoryView, MomentView, ShareView, hidden
+from ina.service.views import MemoryView, MomentView, hidden
 
 MOST = 100_000
 """Maximum number of entries in `History`, over all switches. An entry is one job's slots at one time; the
@@ -62,16 +62,18 @@ class History:
         """Return the history, without the names of jobs that the person may not see."""
         self.sample()
         own = {each.name for each in self._service.reports.records() if person.owns(each.tenant)}
-
-        def shown(shares: list[ShareView]) -> list[ShareView]:
-            return shares if person.operates else hidden(shares, own)
-
         return {
             "now_s": self._service.ledger.now_s,
             "since_s": self._since_s,
             "slots": {switch["name"]: switch["slots"] for switch in self._service.reports.switches()},
             "switches": {
-                name: [{"at_s": each["at_s"], "shares": shown(each["shares"])} for each in moments]
+                name: [
+                    {
+                        "at_s": each["at_s"],
+                        "shares": each["shares"] if person.operates else hidden(each["shares"], own),
+                    }
+                    for each in moments
+                ]
                 for name, moments in self._moments.items()
             },
         }

@@ -18,7 +18,7 @@ from ina.launch.spec import LaunchSpec
 from ina.service import fabric_network
 from ina.service.clock import Clock
 from ina.service.ledger import Ledger
-from ina.service.memory import StateInMemory
+from ina.service.memory import ServiceState
 from ina.service.policies import Policies
 from ina.service.records import Retention
 from ina.service.store import Store
@@ -50,7 +50,7 @@ class Served:
 
     async def begin(self) -> None:
         """Start a daemon, and return when it serves."""
-        self._store = store = StateInMemory() if self.store == "memory" else Store(self.folder)
+        self._store = store = ServiceState() if self.store == "memory" else Store(self.folder)
         kept = store.fact("clock") or ""
         clock = Clock(0.0, store.last_s, kept, wall=self.loop.time, monotonic=self.loop.time)
         ledger = Ledger(store, CLUSTER, self.policies, clock, retention=self.retention)

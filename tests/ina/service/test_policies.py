@@ -20,7 +20,7 @@ from ina.launch.files import plain, record_of
 from ina.service.clock import Clock
 from ina.service.ledger import Ledger
 from ina.service.policies import Policies, read_policies
-from ina.service.store import Store, program
+from ina.service.store import Store
 from tests.ina.service.served import Served
 
 CLUSTER = fabrics.leaf_spine(2, 2, 2, fabrics.Parts(gpus=2, slots=512))
@@ -218,7 +218,7 @@ def test_a_start_from_a_snapshot_decides_as_one_from_all_events(policy: str, tmp
         submit(ledger, "d")
         ledger.core.handle(Tick(1000.0))
         wanted = ledger.core.desired()
-        assert store.snapshot_of(program()) is not None
+        assert store.last_snapshot() is not None
     with Store(tmp_path) as store:
         taken = []
         again = ledger_of(store, policies)
@@ -235,7 +235,8 @@ def test_a_snapshot_of_another_program_is_not_read(tmp_path: Path) -> None:
         ledger = ledger_of(store, Policies("fifo"))
         submit(ledger, "a")
         wanted = ledger.core.desired()
-        store.snapshot("another", b"of another program")
+        store.snapshot({"core": "of another program"})
+        store._execute("UPDATE snapshots SET program = 'another'")
     with Store(tmp_path) as store:
         again = ledger_of(store, Policies("fifo"))
         again.recover()

@@ -23,14 +23,14 @@ from tests.ina.service.served import LEFT, RIGHT, Served
 
 def test_events_and_holds_are_there_again(tmp_path: Path) -> None:
     with Store(tmp_path / "state") as store:
-        assert store.append([(1.0, {"kind": "a"}), (2.0, {"kind": "b"})]) == 2
+        store.append([(1.0, {"kind": "a"}), (2.0, {"kind": "b"})])
         store.hold({7: {"stage": "running"}})
         store.hold({7: {"stage": "stopping"}, 8: {}})
         store.remove_hold(8)
         assert store.fact("began", "5") == "5"
     with Store(tmp_path / "state") as store:
-        assert [(row.seq, row.body["kind"]) for row in store.events()] == [(1, "a"), (2, "b")]
-        assert [row.seq for row in store.events(after=1)] == [2]
+        assert [body["kind"] for body in store.events()] == ["a", "b"]
+        assert [body["kind"] for body in store.events(after=1)] == ["b"]
         assert store.holds() == {7: {"stage": "stopping"}}
         assert store.fact("began", "9") == "5"
         assert store.fact("unknown") is None
@@ -41,19 +41,20 @@ def test_events_are_written_all_or_none(tmp_path: Path) -> None:
         with pytest.raises(TypeError):
             store.append([(1.0, {"fine": 1}), (2.0, {"not JSON": object()})])
         assert list(store.events()) == []
-        assert store.append([(1.0, {})]) == 1
+        store.append([(1.0, {})])
+        assert store.last == 1
 
 
 def test_events_that_are_not_synced_are_there_again_and_a_state_without_writes_can_be_synced(
     tmp_path: Path,
 ) -> None:
     with Store(tmp_path) as store:
-        assert store.append([(1.0, {"kind": "a"})], synced=False) == 1
+        store.append([(1.0, {"kind": "a"})], synced=False)
         store.sync()
-        assert store.append([(2.0, {"kind": "b"})]) == 2
+        store.append([(2.0, {"kind": "b"})])
     with Store(tmp_path) as store:
         store.sync()  # its log is made by the first write
-        assert [row.body["kind"] for row in store.events()] == ["a", "b"]
+        assert [body["kind"] for body in store.events()] == ["a", "b"]
 
 
 def test_only_its_user_reads_a_state(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(tmp_path: Path) -> 
         store._database.execute("PRAGMA max_page_count = 8")
         with pytest.raises(StoreError, match="full"):
             store.append([(2.0, {"text": "x" * 3000}) for _ in range(20)])
-        assert [row.seq for row in store.events()] == [1]
+        assert [*store.events()] == [{}]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -149,10 +150,10 @@ def test_a_state_of_the_first_version_is_migrated(tmp_path: Path) -> None:
         )
     database.close()
     with Store(tmp_path) as store:
-        assert [row.body for row in store.events()] == [{"kind": "old"}]
-        assert store.snapshot_of("mine") is None
-        store.snapshot("mine", b"all of it")
-        assert store.snapshot_of("mine") == (1, b"all of it")
+        assert [*store.events()] == [{"kind": "old"}]
+        assert store.last_snapshot() is None
+        store.snapshot({"all": "of it"})
+        assert store.last_snapshot() == (1, {"all": "of it"})
     with sqlite3.connect(tmp_path / "state.sqlite") as database:
         assert database.execute("PRAGMA user_version").fetchone() == (VERSION,)
     database.close()
@@ -312,28 +313,34 @@ def test_a_state_that_a_controller_uses_is_neither_restored_nor_forgotten(
 
 
 def test_a_state_that_is_forgotten_begins_anew_under_its_name_and_ends_what_ran(killed: Path) -> None:
-    run = killed / "runs" / "3"
-    run.mkdir(parents=True)
-    words = "import sys, time; from pathlib import Path; from ina.service import files"
-    words += "\nwith files.alive(Path(sys.argv[1])): print('alive', flush=True); time.sleep(600)"
+    (run := killed / "runs" / "3").mkdir(parents=True)
+    words = (
+        "import sys, time; from pathlib import Path; from ina.launch import files\n"
+        "with files.alive(Path(sys.argv[1])): print('alive', flush=True); time.sleep(600)"
+    )
     with subprocess.Popen([sys.executable, "-c", words, str(run)], stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         with Store(killed) as store:
             identity = store.identity
-        empty_now = killed / "state.sqlite"
-        empty_now.write_bytes(b"")
-        assert recovery.forget(killed) == ["3"]
+        (killed / "state.sqlite").write_bytes(b"")
+        assert recovery.forget(killed) == [3]
         assert process.wait(10) != 0
     with Store(killed) as store:
         assert (store.identity, store.last, store.holds()) == (identity, 0, {})
     assert (killed / "forgotten-1" / "runs" / "3").is_dir()
 
 
+def test_a_run_of_an_engine_whose_status_is_of_another_version_is_not_forgotten(killed: Path) -> None:
+    (run := killed / "runs" / "3").mkdir(parents=True)
+    (run / "run.json").write_text('{"engine": "slurm"}')
+    (run / "status.json").write_text('{"over": true}')
+    with pytest.raises(StoreError, match=r"run 3 in .*/runs is a run of slurm: end it in that engine"):
+        recovery.forget(killed)
+
+
 def test_a_process_of_a_copy_of_the_state_elsewhere_is_named(killed: Path, tmp_path: Path) -> None:
-    run = killed / "runs" / "3"
-    run.mkdir(parents=True)
-    waits = "print('alive', flush=True); input()"
-    words = [sys.executable, "-c", waits, "ina.launch.run_process", str(run)]
+    (run := killed / "runs" / "3").mkdir(parents=True)
+    words = [sys.executable, "-c", "print('alive', flush=True); input()", "ina.launch.run_process", str(run)]
     with Store(killed) as store:
         identity = store.identity
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
