@@ -42,6 +42,12 @@ def core_of(
     return core
 
 
+def answers(core: FallbackCore, packets: list[bytes], now: int = 0) -> list[bytes]:
+    """Return what the core sends at once for these packets."""
+    absorb(core, packets, now)
+    return emitted(core, now)
+
+
 def counters(core: FallbackCore) -> dict[str, int]:
     return {name: value for name, value in core.statistics()[7].items() if value}
 
@@ -52,8 +58,7 @@ def test_contributions_in_any_pieces_make_one_result(make_core: Make) -> None:
         partial(STAR, bitmap=0b101, lanes=[1, 2, 3, -4], exponent=9, flags=wire.FLAG_ECN, priority=3),
         partial(STAR, bitmap=0b010, lanes=[10, 20, 30, 40], exponent=5, flags=wire.FLAG_COLLISION, valid=3),
     ]
-    absorb(core, parts, 0)
-    (result,) = emitted(core, 0)
+    (result,) = answers(core, parts)
     header = header_of(result)
     assert lanes_of(result).tolist() == [11, 22, 33, 36]
     assert header["kind"] == wire.KIND_RESULT
@@ -73,8 +78,8 @@ def test_an_overlap_is_dropped_unless_it_contains_what_is_there(make_core: Make)
     core = core_of(make_core)
     absorb(core, [partial(STAR, bitmap=0b011, lanes=[1] * 4), partial(STAR, bitmap=0b110, lanes=[50] * 4)], 0)
     assert counters(core)["overlaps"] == 1
-    absorb(core, [partial(STAR, bitmap=0b111, lanes=[7] * 4)], 0)
-    assert lanes_of(emitted(core, 0)[0]).tolist() == [7] * 4
+    (result,) = answers(core, [partial(STAR, bitmap=0b111, lanes=[7] * 4)])
+    assert lanes_of(result).tolist() == [7] * 4
 
 
 def test_a_full_sum_counts_as_one_contribution_above_and_displaces_what_is_below(make_core: Make) -> None:
@@ -85,30 +90,25 @@ def test_a_full_sum_counts_as_one_contribution_above_and_displaces_what_is_below
     assert counters(core)["pieces"] == 2
     absorb(core, [partial(RACKS, node=1, bitmap=2, lanes=[400] * 4)], 0)
     assert counters(core)["overlaps"] == 1
-    absorb(core, [partial(RACKS, node=2, bitmap=2, lanes=[5000] * 4)], 0)
-    assert lanes_of(emitted(core, 0)[0]).tolist() == [5032] * 4
+    (result,) = answers(core, [partial(RACKS, node=2, bitmap=2, lanes=[5000] * 4)])
+    assert lanes_of(result).tolist() == [5032] * 4
 
 
 def test_a_late_contribution_gets_the_result_again_but_not_more_than_once_per_round_trip(
     make_core: Make,
 ) -> None:
     core = core_of(make_core)
-    absorb(core, [partial(STAR, bitmap=0b111)], 0)
-    assert len(emitted(core, 0)) == 1
+    assert len(answers(core, [partial(STAR, bitmap=0b111)])) == 1
     again = partial(STAR, bitmap=1, flags=wire.FLAG_RESEND | wire.FLAG_QUERY)
-    absorb(core, [again, again], MS // 2)
-    assert emitted(core, MS // 2) == []
-    absorb(core, [again, again], 2 * MS)
-    assert [header_of(data)["kind"] for data in emitted(core, 2 * MS)] == [wire.KIND_RESULT]
+    assert answers(core, [again, again], MS // 2) == []
+    assert [header_of(data)["kind"] for data in answers(core, [again, again], 2 * MS)] == [wire.KIND_RESULT]
     assert counters(core)["replays"] == 1
 
 
 def test_a_query_is_answered_with_what_is_there(make_core: Make) -> None:
     core = core_of(make_core, RACKS)
     query = wire.FLAG_RESEND | wire.FLAG_QUERY
-    absorb(core, [partial(RACKS, node=2, bitmap=2, flags=query)], 0)
-    absorb(core, [partial(RACKS, node=2, bitmap=2, flags=query)], 0)
-    (status,) = map(header_of, emitted(core, 0))
+    (status,) = map(header_of, answers(core, [partial(RACKS, node=2, bitmap=2, flags=query)] * 2))
     assert (status["kind"], status["node"], status["bitmap"]) == (wire.KIND_STATUS, 2, 2)
     assert (status["fan_in"], status["lanes"], status["tag"]) == (2, 0, 99)
 
@@ -139,13 +139,9 @@ def test_reminders_end_with_an_answer_from_below(make_core: Make) -> None:
     core = core_of(make_core)
     absorb(core, [partial(STAR, bitmap=1, flags=wire.FLAG_RESEND)], 0)
     answer = packet(wire.KIND_RESULT, STAR, bitmap=2, lanes=[5] * 4, exponent=4, flags=wire.FLAG_RESEND)
-    absorb(core, [answer], 0)
-    (result,) = emitted(core, 0)
-    assert (header_of(result)["bitmap"], header_of(result)["flags"], header_of(result)["exponent"]) == (
-        7,
-        0,
-        4,
-    )
+    (result,) = answers(core, [answer])
+    header = header_of(result)
+    assert (header["bitmap"], header["flags"], header["exponent"]) == (7, 0, 4)
     assert lanes_of(result).tolist() == [5] * 4
     assert emitted(core, 10**12) == []
     absorb(core, [answer], 0)
@@ -158,8 +154,8 @@ def test_an_answer_says_of_marks_and_priority_what_its_sender_has_seen(make_core
     met = wire.FLAG_ECN | wire.FLAG_BYPASS
     absorb(core, [partial(STAR, bitmap=1, flags=met, priority=9)], 0)
     seen = wire.FLAG_RESEND | wire.FLAG_COLLISION
-    absorb(core, [packet(wire.KIND_RESULT, STAR, bitmap=2, flags=seen, priority=4)], 0)
-    (result,) = map(header_of, emitted(core, 0))
+    answer = packet(wire.KIND_RESULT, STAR, bitmap=2, flags=seen, priority=4)
+    (result,) = map(header_of, answers(core, [answer]))
     assert result["flags"] == wire.FLAG_COLLISION | wire.FLAG_BYPASS
     assert result["priority"] == 4
 
@@ -171,8 +167,8 @@ def test_a_contribution_of_a_worker_that_has_the_result_begins_nothing(make_core
     absorb(core, [answer], 0)
     assert counters(core) == {"packets": 1, "gradient_bytes": 4 * LANES, "unasked": 1}
     assert emitted(core, 10**12) == []
-    absorb(core, [partial(STAR, bitmap=0b101, lanes=[1] * 4, flags=wire.FLAG_RESEND), answer], 0)
-    (result,) = emitted(core, 0)
+    missing = partial(STAR, bitmap=0b101, lanes=[1] * 4, flags=wire.FLAG_RESEND)
+    (result,) = answers(core, [missing, answer])
     assert lanes_of(result).tolist() == [6] * 4
     assert header_of(result)["flags"] == 0, "no contribution was sent with BYPASS"
 
@@ -219,23 +215,20 @@ def test_the_wait_for_reminders_follows_the_lateness_of_last_contributions(make_
 
 def test_different_tags_end_the_packet_for_everybody(make_core: Make) -> None:
     core = core_of(make_core)
-    absorb(core, [partial(STAR, bitmap=1, tag=1), partial(STAR, bitmap=2, tag=2)], 0)
-    (result,) = map(header_of, emitted(core, 0))
+    contributions = [partial(STAR, bitmap=1, tag=1), partial(STAR, bitmap=2, tag=2)]
+    (result,) = map(header_of, answers(core, contributions))
     assert (result["kind"], result["flags"], result["tag"]) == (wire.KIND_RESULT, wire.FLAG_DISAGREE, 1)
 
 
 def test_an_int32_overflow_is_flagged_and_repaired_in_64_bits(make_core: Make) -> None:
     core = core_of(make_core)
-    absorb(
-        core, [partial(STAR, bitmap=0b011, lanes=[2**31 - 1] * 4), partial(STAR, bitmap=4, lanes=[1] * 4)], 0
-    )
-    (result,) = emitted(core, 0)
+    parts = [partial(STAR, bitmap=0b011, lanes=[2**31 - 1] * 4), partial(STAR, bitmap=4, lanes=[1] * 4)]
+    (result,) = answers(core, parts)
     assert header_of(result)["flags"] == wire.FLAG_OVERFLOW
     raw = {"flags": wire.FLAG_RAW | wire.FLAG_RESEND, "valid": wire.VALID_INT32 | LANES}
     values = [2**31 - 1, -(2**31) + 5, 1]
-    for rank in range(3):
-        absorb(core, [partial(STAR, bitmap=1 << rank, lanes=[values[rank]] * 4, **raw)], MS)
-    (result,) = emitted(core, MS)
+    parts = [partial(STAR, bitmap=1 << rank, lanes=[values[rank]] * 4, **raw) for rank in range(3)]
+    (result,) = answers(core, parts, MS)
     assert header_of(result)["flags"] == wire.FLAG_RAW
     assert header_of(result)["valid"] == raw["valid"]
     assert lanes_of(result).tolist() == [5] * 4
@@ -243,10 +236,9 @@ def test_an_int32_overflow_is_flagged_and_repaired_in_64_bits(make_core: Make) -
 
 def test_an_int32_sum_out_of_range_stays_an_overflow(make_core: Make) -> None:
     core = core_of(make_core)
-    for rank in range(3):
-        fields = {"flags": wire.FLAG_RAW, "valid": wire.VALID_INT32 | LANES, "lanes": [2**30] * 4}
-        absorb(core, [partial(STAR, bitmap=1 << rank, **fields)], 0)
-    (result,) = map(header_of, emitted(core, 0))
+    fields = {"flags": wire.FLAG_RAW, "valid": wire.VALID_INT32 | LANES, "lanes": [2**30] * 4}
+    parts = [partial(STAR, bitmap=1 << rank, **fields) for rank in range(3)]
+    (result,) = map(header_of, answers(core, parts))
     assert result["flags"] == wire.FLAG_RAW | wire.FLAG_OVERFLOW
 
 
@@ -255,9 +247,8 @@ def test_raw_floats_are_added_in_the_order_of_ranks_and_rounded_once(make_core: 
     for order in ((0, 1, 2), (2, 1, 0)):
         core = core_of(make_core)
         absorb(core, [partial(STAR, bitmap=1, flags=wire.FLAG_OVERFLOW)], 0)  # gives way to the repair
-        for rank in order:
-            absorb(core, [partial(STAR, bitmap=1 << rank, flags=wire.FLAG_RAW, lanes=rows[rank])], 0)
-        (result,) = emitted(core, 0)
+        raw = [partial(STAR, bitmap=1 << rank, flags=wire.FLAG_RAW, lanes=rows[rank]) for rank in order]
+        (result,) = answers(core, raw)
         sums = lanes_of(result).view(np.float32)
         assert sums[:2].tolist() == [0.0, float(np.float32(1 + 2**-24))]
         assert np.isnan(sums[2])
@@ -267,8 +258,7 @@ def test_raw_floats_are_added_in_the_order_of_ranks_and_rounded_once(make_core: 
 def test_whoever_sends_sums_to_a_repair_is_told_of_the_overflow(make_core: Make) -> None:
     core = core_of(make_core, RACKS)
     absorb(core, [partial(RACKS, node=1, bitmap=2, flags=wire.FLAG_RAW)], 0)
-    absorb(core, [partial(RACKS, node=2, bitmap=1, flags=wire.FLAG_QUERY)], 0)
-    (notice,) = map(header_of, emitted(core, 0))
+    (notice,) = map(header_of, answers(core, [partial(RACKS, node=2, bitmap=1, flags=wire.FLAG_QUERY)]))
     assert (notice["kind"], notice["flags"], notice["lanes"]) == (wire.KIND_RESULT, wire.FLAG_OVERFLOW, LANES)
     reminders = [header_of(data) for data in emitted(core, MS)]
     assert {header["flags"] for header in reminders} == {wire.FLAG_RAW}
@@ -322,8 +312,7 @@ def test_a_job_that_is_removed_leaves_nothing_and_may_come_back(make_core: Make)
     assert emitted(core, 10**12) == []
     core.add_job(FallbackJob(7, 2, STAR))
     assert counters(core) == {}
-    absorb(core, [partial(STAR, psn=psn, bitmap=7, epoch=2) for psn in range(6)], 0)
-    assert len(emitted(core, 0)) == 6
+    assert len(answers(core, [partial(STAR, psn=psn, bitmap=7, epoch=2) for psn in range(6)])) == 6
     with pytest.raises(KeyError):
         core.remove_job(8)
 
@@ -384,9 +373,8 @@ def complete(psn: int) -> bytes:
 def test_that_there_is_a_result_finishes_nothing(make_core: Make) -> None:
     """Some rank lacks it, and would get zeros."""
     core = core_of(make_core, window=4)
-    absorb(core, [partial(STAR, psn=6), complete(6)], 0)
+    assert answers(core, [partial(STAR, psn=6), complete(6)]) == []
     assert counters(core)["unfinished"] == 1
-    assert emitted(core, 0) == []
 
 
 def test_what_nobody_lacks_any_more_makes_room_for_what_is_ahead(make_core: Make) -> None:
@@ -395,8 +383,8 @@ def test_what_nobody_lacks_any_more_makes_room_for_what_is_ahead(make_core: Make
     absorb(core, [partial(STAR, psn=psn) for psn in (1, 2, 3, 5)], 0)
     assert counters(core)["no_room"] == 1
     absorb(core, [complete(6)], 0)
-    absorb(core, [partial(STAR, psn=5, bitmap=bitmap) for bitmap in (1, 6)], 0)
-    assert [header_of(data)["psn"] for data in emitted(core, 0)] == [5]
+    results = answers(core, [partial(STAR, psn=5, bitmap=bitmap) for bitmap in (1, 6)])
+    assert [header_of(data)["psn"] for data in results] == [5]
     assert (counters(core)["expired"], counters(core)["no_room"]) == (1, 1)
 
 
