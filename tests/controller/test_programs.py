@@ -33,10 +33,8 @@ UNFAIR = "ina.priority >= slot.priority ? 1w1 : 1w0"
 
 @pytest.fixture
 def empty() -> Iterator[Service]:
-    with Switch({}) as switch:
-        service = serve(switch)
+    with Switch({}) as switch, closing(serve(switch)) as service:
         yield service
-        service.close()
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +87,10 @@ def test_attaching_to_a_switch_with_the_same_program_transfers_no_p4info(
     shared_bundle: ProgramBundle, preloaded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the switch came with the program, as `ina switch --program` does."""
-    with Switch({}) as switch:
-        service = serve(switch, source=shared_bundle.device_config.decode() if preloaded else None)
+    with (
+        Switch({}) as switch,
+        closing(serve(switch, source=shared_bundle.device_config.decode() if preloaded else None)) as service,
+    ):
         with connect(service.address) as first:
             assert first.load(shared_bundle) is not preloaded
         kinds = asked(monkeypatch)
@@ -102,7 +102,6 @@ def test_attaching_to_a_switch_with_the_same_program_transfers_no_p4info(
         with connect(service.address) as third:
             assert third.jobs() == {}
         assert "P4INFO_AND_COOKIE" in kinds, "who does not know the program asks for it"
-        service.close()
 
 
 def test_a_program_without_a_cookie_is_known_by_its_p4info_with_a_warning(

@@ -435,24 +435,26 @@ def version(port: int, credentials: Any) -> str:
 
 def test_a_server_with_a_certificate(certificates: Path) -> None:
     tls = Tls(certificates / "server.pem", certificates / "server.key")
-    with Switch({}) as switch:
-        service = serve(switch, serving=Serving(address="localhost:0", tls=tls))
+    with (
+        Switch({}) as switch,
+        contextlib.closing(serve(switch, serving=Serving(address="localhost:0", tls=tls))) as service,
+    ):
         ca = (certificates / "ca.pem").read_bytes()
         assert version(service.port, grpc.ssl_channel_credentials(ca)) == "1.4.1"
-        service.close()
 
 
 def test_clients_must_show_a_certificate_if_a_ca_for_them_is_given(certificates: Path) -> None:
     ca = certificates / "ca.pem"
     tls = Tls(certificates / "server.pem", certificates / "server.key", client_ca=ca)
-    with Switch({}) as switch:
-        service = serve(switch, serving=Serving(address="localhost:0", tls=tls))
+    with (
+        Switch({}) as switch,
+        contextlib.closing(serve(switch, serving=Serving(address="localhost:0", tls=tls))) as service,
+    ):
         key, chain = ((certificates / f"client.{kind}").read_bytes() for kind in ("key", "pem"))
         with pytest.raises(grpc.RpcError) as error:
             version(service.port, grpc.ssl_channel_credentials(ca.read_bytes()))
         assert error.value.code() is grpc.StatusCode.UNAVAILABLE
         assert version(service.port, grpc.ssl_channel_credentials(ca.read_bytes(), key, chain)) == "1.4.1"
-        service.close()
 
 
 CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
@@ -467,13 +469,15 @@ def version_at(address: str) -> str:
 
 
 def test_a_private_socket_serves_and_leaves_nothing() -> None:
-    with Switch({}) as switch, private_socket() as address:
-        service = serve(switch, serving=Serving(address=address))
+    with (
+        Switch({}) as switch,
+        private_socket() as address,
+        contextlib.closing(serve(switch, serving=Serving(address=address))) as service,
+    ):
         assert (service.address, service.port) == (address, None)
         folder = Path(address.removeprefix("unix:")).parent
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert version_at(address) == "1.4.1"
-        service.close()
     assert not folder.exists()
 
 
@@ -481,16 +485,21 @@ def test_a_long_temporary_folder_is_no_hindrance(tmp_path: Path, monkeypatch: py
     deep = tmp_path / ("x" * 100)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    with Switch({}) as switch, private_socket() as address:
-        service = serve(switch, serving=Serving(address=address))
+    with (
+        Switch({}) as switch,
+        private_socket() as address,
+        contextlib.closing(serve(switch, serving=Serving(address=address))),
+    ):
         assert version_at(address) == "1.4.1"
-        service.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_cannot_connect() -> None:
-    with Switch({}) as switch, private_socket() as address:
-        service = serve(switch, serving=Serving(address=address))
+    with (
+        Switch({}) as switch,
+        private_socket() as address,
+        contextlib.closing(serve(switch, serving=Serving(address=address))),
+    ):
         path = address.removeprefix("unix:")
         as_us = subprocess.run([sys.executable, "-c", CONNECT, path], check=False)
         as_nobody = subprocess.run(
@@ -499,19 +508,21 @@ def test_another_user_cannot_connect() -> None:
             capture_output=True,
             text=True,
         )
-        service.close()
     assert as_us.returncode == 0
     assert as_nobody.returncode == 1
     assert "PermissionError" in as_nobody.stderr
 
 
 def test_a_socket_in_use_is_not_taken_away() -> None:
-    with Switch({}) as switch, Switch({}) as other, private_socket() as address:
-        service = serve(switch, serving=Serving(address=address))
+    with (
+        Switch({}) as switch,
+        Switch({}) as other,
+        private_socket() as address,
+        contextlib.closing(serve(switch, serving=Serving(address=address))),
+    ):
         with pytest.raises(OSError, match=f"cannot listen on {address}: another process listens there"):
             serve(other, serving=Serving(address=address))
         assert version_at(address) == "1.4.1"
-        service.close()
 
 
 def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
