@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -80,13 +80,17 @@ def test_a_server_that_is_stuck_is_started_again(server: FallbackProcess) -> Non
 
 
 def test_counts_do_not_wait_for_a_server_that_is_being_started(
-    switch: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    switch: socket.socket,
+    tmp_path: Path,
+    write_file: Callable[[str, str], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Runs on other machines took the service for dead that was starting it, where Python takes seconds."""
     monkeypatch.setattr(fallback_process, "ANSWER_S", 3600.0)
     again, go = tmp_path / "again", tmp_path / "go"
-    script = tmp_path / "slow"
-    script.write_text(f'if [ -e {again} ]; then until [ -e {go} ]; do sleep 0.05; done; fi; exec "$@"')
+    script = write_file(
+        "slow", f'if [ -e {again} ]; then until [ -e {go} ]; do sleep 0.05; done; fi; exec "$@"'
+    )
     host, port = switch.getsockname()
     arguments = ["--switch", f"{host}:{port}", "--lanes", str(LANES)]
     server = FallbackProcess(3, arguments, prefix=["sh", str(script)])

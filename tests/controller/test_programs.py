@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -132,13 +132,14 @@ def test_the_cookie_of_a_stranger_is_not_ours(empty: Service, bundle: ProgramBun
         controller.load(bundle)
 
 
-def test_a_program_has_one_cookie_wherever_it_lies(tmp_path: Path, shared_bundle: ProgramBundle) -> None:
+def test_a_program_has_one_cookie_wherever_it_lies(
+    tmp_path: Path, write_file: Callable[[str, str], Path], shared_bundle: ProgramBundle
+) -> None:
     source, defines = source_of("shared", LANES)
     for path in source.parent.glob("include/*.p4"):
         (tmp_path / "include").mkdir(exist_ok=True)
         (tmp_path / "include" / path.name).write_text(path.read_text())
-    copy = tmp_path / source.name
-    copy.write_text(source.read_text())
+    copy = write_file(source.name, source.read_text())
     text = preprocess_once(copy, defines=defines).encode()
     assert text != shared_bundle.device_config, "it names its files"
     assert cookie_of(shared_bundle.p4info, text) == shared_bundle.cookie

@@ -130,9 +130,8 @@ int status(double state[INA_WINDOW_STATE], int64_t most, const struct ina_round 
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Callable[[str], str]:
-    file = tmp_path / "own.py"
-    file.write_text(OWN)
+def own(write_file: Callable[[str, str], Path]) -> Callable[[str], str]:
+    file = write_file("own.py", OWN)
     return lambda name: f"{file}:{name}"
 
 
@@ -301,13 +300,12 @@ def test_a_rule_that_answers_nonsense_at_the_start_is_a_wrong_configuration(
         ina.Communicator(switch.configs[0])
 
 
-def test_ranks_whose_files_differ_are_told(tmp_path: Path) -> None:
+def test_ranks_whose_files_differ_are_told(tmp_path: Path, write_file: Callable[[str, str], Path]) -> None:
     """On machines of their own, ranks may find another file by the same name."""
     texts = {0: OWN, 1: OWN + "# another version"}
 
     def make(config: ina.JobConfig) -> ina.Communicator:
-        file = tmp_path / f"{config.rank}.py"
-        file.write_text(texts[config.rank])
+        file = write_file(f"{config.rank}.py", texts[config.rank])
         return ina.Communicator(
             ina.JobConfig.from_json(config.to_json().replace("FILE", str(file).replace(".py", "")))
         )

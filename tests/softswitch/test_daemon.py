@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -87,9 +87,10 @@ def replace(program: Path, text: str) -> None:
     draft.replace(program)
 
 
-def test_a_program_that_is_watched_is_loaded_again_and_counters_are_served(tmp_path: Path) -> None:
-    program = tmp_path / "p.p4"
-    program.write_text(ENTRIES_P4.read_text())
+def test_a_program_that_is_watched_is_loaded_again_and_counters_are_served(
+    write_file: Callable[[str, str], Path],
+) -> None:
+    program = write_file("p.p4", ENTRIES_P4.read_text())
     popen = subprocess.Popen(
         [sys.executable, "-c", WATCHED, str(program)],
         stdin=subprocess.PIPE,

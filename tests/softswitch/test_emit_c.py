@@ -16,7 +16,7 @@ import random
 import re
 import struct
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -199,9 +199,10 @@ def test_without_a_compiler_an_object_that_one_has_built_serves(
 
 
 @pytest.mark.parametrize("source", [*FEATURES, EXCLUSIVE], ids=lambda path: path.stem)
-def test_the_c_text_has_no_warnings(source: Path, tmp_path: Path) -> None:
-    text = tmp_path / "pipeline.c"
-    text.write_text(emit_once(program_of(source)))
+def test_the_c_text_has_no_warnings(
+    source: Path, tmp_path: Path, write_file: Callable[[str, str], Path]
+) -> None:
+    text = write_file("pipeline.c", emit_once(program_of(source)))
     flags = [flag for flag in FLAGS if flag not in ("-O3", "-shared")]
     command = [find_compiler(), *flags, "-O1", "-Wall", "-Wextra", "-Werror", "-I", str(RUNTIME)]
     done = subprocess.run(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import math
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,34 +33,76 @@ def written(tmp_path: Path, text: str, name: str = "trace.csv") -> Path:
     return path
 
 
-def test_muri(tmp_path: Path) -> None:
-    (job,) = read(written(tmp_path, MURI + "7,4,1500,100,a2c,64,60000,0,500,400,10,2.5,1\n"))
-    assert (job.name, job.gpus, job.arrival_s, job.iteration_s, job.estimate_s) == ("7", 4, 1.5, 0.5, 60.0)
-    assert job.stages_s == (0.4, 0.01, 0.0025)
-    assert (job.restart_s, job.opportunistic) == (39.0, 1)
-
-
-def test_synergy(tmp_path: Path) -> None:
-    first, second = read(written(tmp_path, "0,alexnet,0.0,100,1\n1,gnmt,0.5,50,2\n", "replay"))
-    assert (first.duration_s, second.gpus, second.arrival_s) == (60.0, 2, 0.5)
-
-
-def test_philly_is_sorted(tmp_path: Path) -> None:
-    text = (
-        "timestamp,duration,num_gpus,gpu_time,cluster\n"
-        "2017-10-09 07:01:55,66.0,1,66,a\n2017-10-09 07:00:55,5,2,10,b\n"
-    )
-    first, second = read(written(tmp_path, text))
-    assert (first.vc, first.arrival_s, second.arrival_s) == ("b", 0, 60)
-
-
-def test_helios_leaves_out_jobs_without_a_gpu(tmp_path: Path) -> None:
-    text = (
-        "job_id,user,vc,gpu_num,submit_time,duration,gmem\n"
-        "1,u,v,0,2020-09-01 00:00:00,5,0\n2,u,v,8,2020-09-01 00:01:00,60,512\n"
-    )
-    (job,) = read(written(tmp_path, text))
-    assert (job.name, job.gpus, job.arrival_s, job.extra["gmem"]) == ("2", 8, 0, "512")
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        pytest.param(
+            "trace.csv",
+            MURI + "7,4,1500,100,a2c,64,60000,0,500,400,10,2.5,1\n",
+            [
+                {
+                    **{"name": "7", "gpus": 4, "arrival_s": 1.5, "iteration_s": 0.5, "estimate_s": 60.0},
+                    **{"stages_s": (0.4, 0.01, 0.0025), "restart_s": 39.0, "opportunistic": 1},
+                }
+            ],
+            id="muri",
+        ),
+        pytest.param(
+            "replay",
+            "0,alexnet,0.0,100,1\n1,gnmt,0.5,50,2\n",
+            [{"duration_s": 60.0}, {"gpus": 2, "arrival_s": 0.5}],
+            id="synergy",
+        ),
+        pytest.param(
+            "trace.csv",
+            "timestamp,duration,num_gpus,gpu_time,cluster\n"
+            "2017-10-09 07:01:55,66.0,1,66,a\n2017-10-09 07:00:55,5,2,10,b\n",
+            [{"vc": "b", "arrival_s": 0}, {"arrival_s": 60}],
+            id="philly is sorted",
+        ),
+        pytest.param(
+            "trace.csv",
+            "job_id,user,vc,gpu_num,submit_time,duration,gmem\n"
+            "1,u,v,0,2020-09-01 00:00:00,5,0\n2,u,v,8,2020-09-01 00:01:00,60,512\n",
+            [{"name": "2", "gpus": 8, "arrival_s": 0, "gmem": "512"}],
+            id="helios, without jobs that have no GPU",
+        ),
+        pytest.param(
+            "trace.csv",
+            "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n0,8,30,100,vgg19,50,3\n",
+            [{"duration_s": 50.0, "iterations": 100, "gpus": 8}],
+            id="tiresias",
+        ),
+        pytest.param(
+            "trace.csv",
+            "job_id,user,node_num,gpu_num,cpu_num,mem_per_pod_GB,shared_mem_per_pod,type,state,submit_time,"
+            "start_time,end_time,fail_time,stop_time,duration,queue,gpu_time\n"
+            "dlc1,u1,8,64,960,1000,100.0,Other,FAILED,2023-05-17 11:00:58+00:00,2023-05-17 11:01:08+00:00,"
+            "2023-05-17 11:01:26+00:00,,,18,10.0,1152.0\n"
+            "dlc2,u2,1,8,96,1000,100.0,Pretrain,COMPLETED,2023-05-17 11:01:58+00:00,"
+            "2023-05-17 11:02:00+00:00,2023-05-17 11:03:00+00:00,,,60,2.0,480.0\n",
+            [
+                {"name": "dlc1", "gpus": 64, "duration_s": 18},
+                {"arrival_s": 60, "user": "u2", "state": "COMPLETED"},
+            ],
+            id="acme",
+        ),
+        pytest.param(
+            "trace.csv",
+            "instance_sn,role,app_name,cpu_request,cpu_limit,gpu_request,gpu_limit,rdma_request,rdma_limit,"
+            "memory_request,memory_limit,disk_request,disk_limit,max_instance_per_node,creation_time,"
+            "scheduled_time,deletion_time\n"
+            "i0,HN,app_0,12,12,1,1,25,25,120.0,120.0,640.0,800.0,8,,,\n"
+            "i1,HN,app_0,12,12,2,2,25,25,120.0,120.0,640.0,800.0,8,70.0,71.0,91.0\n",
+            [{"name": "i1", "gpus": 2, "duration_s": 20, "arrival_s": 0}],
+            id="alibaba-2025",
+        ),
+    ],
+)
+def test_jobs_of_a_format(tmp_path: Path, name: str, text: str, expected: list[dict[str, object]]) -> None:
+    for job, fields in zip(read(written(tmp_path, text, name)), expected, strict=True):
+        found = {**job.extra, **{each.name: getattr(job, each.name) for each in dataclasses.fields(job)}}
+        assert {key: found.get(key, getattr(job, key, None)) for key in fields} == fields
 
 
 def test_gavel(tmp_path: Path) -> None:
@@ -70,12 +114,6 @@ def test_gavel(tmp_path: Path) -> None:
     assert (job.duration_s, job.gpus, job.arrival_s) == (25.0, 2, 3.5)
     with pytest.raises(BadTrace, match=r"x\.trace:1: column type: 'XX' is not in"):
         read(written(tmp_path, line.replace("LM", "XX"), "x.trace"))
-
-
-def test_tiresias(tmp_path: Path) -> None:
-    text = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n0,8,30,100,vgg19,50,3\n"
-    (job,) = read(written(tmp_path, text))
-    assert (job.duration_s, job.iterations, job.gpus) == (50.0, 100, 8)
 
 
 def test_own_format_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -226,20 +264,6 @@ def test_phillys_own_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
         read(written(tmp_path, "[{"))
 
 
-def test_acme(tmp_path: Path) -> None:
-    text = (
-        "job_id,user,node_num,gpu_num,cpu_num,mem_per_pod_GB,shared_mem_per_pod,type,state,submit_time,start_time,"
-        "end_time,fail_time,stop_time,duration,queue,gpu_time\n"
-        "dlc1,u1,8,64,960,1000,100.0,Other,FAILED,2023-05-17 11:00:58+00:00,2023-05-17 11:01:08+00:00,"
-        "2023-05-17 11:01:26+00:00,,,18,10.0,1152.0\n"
-        "dlc2,u2,1,8,96,1000,100.0,Pretrain,COMPLETED,2023-05-17 11:01:58+00:00,2023-05-17 11:02:00+00:00,"
-        "2023-05-17 11:03:00+00:00,,,60,2.0,480.0\n"
-    )
-    first, second = read(written(tmp_path, text))
-    assert (first.name, first.gpus, first.duration_s, second.arrival_s) == ("dlc1", 64, 18, 60)
-    assert (second.user, second.extra["state"]) == ("u2", "COMPLETED")
-
-
 def test_alibaba_2020_without_a_header(tmp_path: Path) -> None:
     rows = (
         "j1,ps,1.0,Terminated,100.0,400.0,600.0,29.3,,\n"
@@ -257,7 +281,7 @@ def test_alibaba_2020_without_a_header(tmp_path: Path) -> None:
         ]
 
 
-def test_alibaba_2023_and_2025(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_alibaba_2023(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = (
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,"
         "scheduled_time\n"
@@ -269,14 +293,6 @@ def test_alibaba_2023_and_2025(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     first, second = read(written(tmp_path, text))
     assert (first.gpus, first.duration_s, second.gpus, second.arrival_s) == (8, 3990, 1, 500)
     assert "1 without a start or an end, 1 without a GPU" in caplog.text
-    text = (
-        "instance_sn,role,app_name,cpu_request,cpu_limit,gpu_request,gpu_limit,rdma_request,rdma_limit,memory_request,"
-        "memory_limit,disk_request,disk_limit,max_instance_per_node,creation_time,scheduled_time,deletion_time\n"
-        "i0,HN,app_0,12,12,1,1,25,25,120.0,120.0,640.0,800.0,8,,,\n"
-        "i1,HN,app_0,12,12,2,2,25,25,120.0,120.0,640.0,800.0,8,70.0,71.0,91.0\n"
-    )
-    (job,) = read(written(tmp_path, text))
-    assert (job.name, job.gpus, job.duration_s, job.arrival_s) == ("i1", 2, 20, 0)
 
 
 def test_sacct(tmp_path: Path) -> None:
@@ -488,9 +504,8 @@ def _required(name: str) -> set[str]:
     return {*HEADERS[name]} | stages
 
 
-def test_a_file_of_no_format_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "letter.txt"
-    path.write_text("Dear Sir or Madam,\nthese are my jobs.\n")
+def test_a_file_of_no_format_at_all(write_file: Callable[[str, str], Path]) -> None:
+    path = write_file("letter.txt", "Dear Sir or Madam,\nthese are my jobs.\n")
     assert check(path).startswith(
         ":1: unknown columns Dear Sir or Madam, ; the known formats have the columns"
     )
@@ -566,8 +581,7 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path, name: str, option: 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
-    path = tmp_path / "secret.csv"
-    path.write_text(SAMPLES["csv"].text())
+def test_a_file_that_may_not_be_read(write_file: Callable[[str, str], Path]) -> None:
+    path = write_file("secret.csv", SAMPLES["csv"].text())
     path.chmod(0)
     assert check(path) == ": cannot be read: Permission denied"

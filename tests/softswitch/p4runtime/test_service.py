@@ -522,9 +522,8 @@ def test_a_socket_in_use_is_not_taken_away() -> None:
         assert version_at(address) == "1.4.1"
 
 
-def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "notes"
-    file.write_text("precious")
+def test_a_file_that_is_no_socket_is_left_alone(write_file: Callable[[str, str], Path]) -> None:
+    file = write_file("notes", "precious")
     with Switch({}) as switch:
         with pytest.raises(OSError, match="the file exists and is not a socket"):
             serve(switch, serving=Serving(address=f"unix:{file}"))
