@@ -317,42 +317,43 @@ def test_a_rank_that_is_killed_ends_all_before_their_patience_ends(victim: int) 
         assert f"lost rank {victim}: its connection" in str(result)
 
 
-def test_abort_and_a_slow_rank() -> None:
+@pytest.mark.parametrize(
+    ("at_first", "fields", "error", "said"),
+    [
+        (
+            lambda c: threading.Timer(0.3, c.abort, ("enough",)).start(),
+            {},
+            hostlib.JobFault,
+            "enough",
+        ),
+        (
+            lambda c: None,
+            {"timeout_s": 0.4, "straggler_timeout_s": 0.8},
+            hostlib.PeerTimeout,
+            "nothing received from rank 1, on this machine",
+        ),
+    ],
+    ids=["by an abort", "when patience ends"],
+)
+def test_a_slow_rank_is_given_up(
+    at_first: Callable[[Communicator], None], fields: dict[str, float], error: type[Exception], said: str
+) -> None:
     wait = threading.Event()
 
     def work(c: Communicator) -> Any:
         if c.rank == 1:
-            wait.wait(300)
-            return None
+            return wait.wait(300)
         if c.rank == 0:
-            threading.Timer(0.3, c.abort, ("enough",)).start()
-        try:
-            return c.allreduce(np.ones(3, np.float32))
-        finally:
-            wait.set()
-
-    first, _, *others = run_job(work)
-    assert isinstance(first, hostlib.JobFault)
-    assert "enough" in str(first)
-    assert all(isinstance(other, hostlib.JobBroken) for other in others)
-
-
-def test_a_rank_that_never_comes_is_given_up() -> None:
-    wait = threading.Event()
-
-    def work(c: Communicator) -> Any:
-        if c.rank == 1:
-            wait.wait(300)
-            return None
+            at_first(c)
         try:
             return c.allreduce(np.ones(3, np.float32))
         finally:
             if c.rank == 0:
                 wait.set()
 
-    first, _, *others = run_job(work, timeout_s=0.4, straggler_timeout_s=0.8)
-    assert isinstance(first, hostlib.PeerTimeout)
-    assert "nothing received from rank 1, on this machine" in str(first)
+    first, _, *others = run_job(work, **fields)
+    assert isinstance(first, error)
+    assert said in str(first)
     assert all(isinstance(other, hostlib.JobBroken) for other in others)
 
 
