@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -383,9 +384,9 @@ def test_a_sum_that_the_fields_have_no_room_for_is_refused_and_the_job_goes_on()
     assert run_ranks(8, body) == [[8.0] * 10] * 8
 
 
-def test_a_residual_is_added_and_what_remains_is_left_in_it() -> None:
+def test_a_residual_is_added_and_what_remains_is_left_in_it(alone: ina.Communicator) -> None:
     residual = np.full(4, 0.5, np.float32)
-    total = ina.Communicator(None).allreduce(np.ones(4, np.float32), numbers="block16", residual=residual)
+    total = alone.allreduce(np.ones(4, np.float32), numbers="block16", residual=residual)
     assert total.tolist() == [1.5] * 4
     assert not residual.any()
 
@@ -552,11 +553,10 @@ def test_a_switch_that_is_not_there_is_named_with_the_job() -> None:
         free.bind(("127.0.0.1", 0))
         transport = ina.TransportConfig("loopback", "127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}")
     config = ina.JobConfig(9, 0, 2, 32, transport, timeout_s=0.4)
-    communicator = ina.Communicator(config)
-    told = rf"job 9, PSN 0\.\.0: no answer from the switch at {transport.switch} for"
-    with pytest.raises(ina.PeerTimeout, match=told):
-        communicator.allreduce(np.ones(3, np.int32))
-    communicator.close()
+    with closing(ina.Communicator(config)) as communicator:
+        told = rf"job 9, PSN 0\.\.0: no answer from the switch at {transport.switch} for"
+        with pytest.raises(ina.PeerTimeout, match=told):
+            communicator.allreduce(np.ones(3, np.int32))
 
 
 def test_the_death_of_a_rank_that_the_launcher_saw_reaches_the_others_before_their_patience_ends() -> None:
@@ -622,20 +622,16 @@ def test_numbers_of_numpy_serve_as_arguments() -> None:
 )
 @pytest.mark.parametrize("call", ["allreduce", "allreduce_async"])
 def test_arguments_are_checked_before_anything_is_sent(
-    call: str, arguments: dict[str, Any], why: str
+    alone: ina.Communicator, call: str, arguments: dict[str, Any], why: str
 ) -> None:
-    communicator = ina.Communicator(None)
     with pytest.raises(ina.UnsupportedArray, match=why):
-        getattr(communicator, call)(**{"array": ONES, **arguments})
-    communicator.close()
+        getattr(alone, call)(**{"array": ONES, **arguments})
 
 
 @pytest.mark.parametrize("root", [1, -1, 0.0, False, None, "0", np.True_])
-def test_a_root_that_is_no_rank_is_refused(root: Any) -> None:
-    communicator = ina.Communicator(None)
+def test_a_root_that_is_no_rank_is_refused(alone: ina.Communicator, root: Any) -> None:
     with pytest.raises(ValueError, match=r"root is .*, must be a rank: 0\.\.0, a whole number"):
-        communicator.reduce(np.ones(3), root=root)
-    communicator.close()
+        alone.reduce(np.ones(3), root=root)
 
 
 def test_a_handle_can_be_asked_before_it_is_done() -> None:

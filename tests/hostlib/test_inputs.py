@@ -51,11 +51,6 @@ class Elsewhere(Tensor):
         raise BufferError("device 2")
 
 
-@pytest.fixture
-def alone() -> ina.Communicator:
-    return ina.Communicator(None)
-
-
 REFUSED: dict[str, tuple[Any, str]] = {
     "whole numbers": (
         [1, 2],

@@ -119,13 +119,11 @@ def test_what_is_not_finite_is_told_to_all_ranks() -> None:
     assert [bool(np.isnan(outcome).all()) for outcome in outcomes] == [False, True, False]
 
 
-def test_one_rank_has_it_all() -> None:
-    comm = ina.Communicator(None)
+def test_one_rank_has_it_all(alone: ina.Communicator) -> None:
     array = np.arange(6.0, dtype=np.float32)
-    for result in (comm.reduce_scatter(array), comm.all_gather(array), comm.broadcast(array)):
+    for result in (alone.reduce_scatter(array), alone.all_gather(array), alone.broadcast(array)):
         assert np.array_equal(result, array)
         assert not np.shares_memory(result, array)
-    comm.close()
 
 
 def test_a_job_whose_program_cannot_do_it_refuses() -> None:
@@ -158,11 +156,9 @@ def test_a_job_whose_program_cannot_do_it_refuses() -> None:
         (lambda comm: comm.all_gather(np.ones(3), priority=256), "priority is 256"),
     ],
 )
-def test_bad_arguments_are_named(call: Any, says: str) -> None:
-    comm = ina.Communicator(None)
+def test_bad_arguments_are_named(alone: ina.Communicator, call: Any, says: str) -> None:
     with pytest.raises(ValueError if "root" in says else ina.UnsupportedArray, match=says):
-        call(comm)
-    comm.close()
+        call(alone)
 
 
 @pytest.mark.parametrize("call", ["allreduce", "reduce", "reduce_scatter", "all_gather", "broadcast"])

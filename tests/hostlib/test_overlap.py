@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -239,8 +240,7 @@ def test_all_that_was_submitted_fails_with_the_job() -> None:
 
 def test_aborted_calls_end_wherever_they_are() -> None:
     """One rank has submitted nothing, so the other's calls are not agreed on."""
-    with SocketSwitch(2) as switch:
-        comm = ina.Communicator(switch.configs[0])
+    with SocketSwitch(2) as switch, closing(ina.Communicator(switch.configs[0])) as comm:
         handles = [comm.allreduce_async(np.ones(3, np.float32), name=f"{i}") for i in range(3)]
         comm.abort("the test ends them")
         for handle in handles:
@@ -248,7 +248,6 @@ def test_aborted_calls_end_wherever_they_are() -> None:
                 handle.wait(60)
         with pytest.raises(ina.JobFault):
             comm.allreduce_async(np.ones(3, np.float32)).wait(60)
-        comm.close()
 
 
 def test_limits_that_are_none_are_refused() -> None:
