@@ -6,9 +6,8 @@ import json
 import queue
 import socket
 import struct
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +33,7 @@ from hostlib.meet.connections import knock, next_message
 from hostlib.meet.rendezvous import Rendezvous
 from hostlib.meet.rendezvous_peers import RendezvousPeers
 from hostlib.version import PROTOCOL
+from tests.system.command import until
 
 
 def join(meeting: Rendezvous, rank: int, size: int, *, job: int = 7) -> RendezvousPeers:
@@ -55,16 +55,6 @@ def joined_job(size: int) -> Iterator[tuple[Rendezvous, list[RendezvousPeers]]]:
         finally:
             for peer in peers:
                 peer.close()
-
-
-def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
-    """Wait for a thread's news; fails the test if they do not come."""
-    event = threading.Event()
-    for _ in range(int(timeout_s / 0.01)):
-        if condition():
-            return
-        event.wait(0.01)
-    pytest.fail("the news did not arrive")
 
 
 def test_all_ranks_are_let_go_together() -> None:

@@ -42,6 +42,7 @@ from softswitch.engine.switch import Switch
 from tests.programs import p4src_program, program_of
 from tests.softswitch import ir_programs as hand
 from tests.softswitch.differential.compare import Pair
+from tests.softswitch.differential.stimuli import internet_checksum
 from tests.softswitch.differential.traffic import Sent
 from tests.softswitch.differential.trial import QUICK
 from tests.softswitch.tofino.programs import frame, program
@@ -279,14 +280,6 @@ control C(inout headers_t hdr, inout metadata_t meta) {{
 control D(packet_out packet, in headers_t hdr) {{ apply {{ packet.emit(hdr); }} }}
 V1Switch(P(), V(), I(), E(), C(), D()) main;
 """
-
-
-def internet_checksum(data: bytes) -> int:
-    data += bytes(len(data) % 2)
-    total = sum(int.from_bytes(data[at : at + 2]) for at in range(0, len(data), 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total ^ 0xFFFF
 
 
 def frames(widths: Sequence[int], random: Random) -> Iterator[bytes]:

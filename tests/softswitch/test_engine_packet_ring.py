@@ -8,8 +8,7 @@ import select
 import socket
 import struct
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,13 @@ from softswitch.engine.ports import InterfacePort, MemoryPort
 from softswitch.engine.switch import Switch
 from tests.softswitch.namespaces import Namespace, hosts, why_not
 from tests.softswitch.script_program import have_compiler, load_script
+from tests.system.command import until
 
 REASON = why_not() if have_compiler else "no C compiler"
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
 
 SOL_PACKET, PACKET_VNET_HDR, NEEDS_CHECKSUM, UDP_SEGMENT = 263, 15, 1, 103
 UDP_IP = scapy.IP(src="10.0.0.1", dst="10.0.0.2") / scapy.UDP(sport=1, dport=2)
-PATIENCE_S = 300.0
 SLOTS = 4096
 """As PACKET_RING_SLOTS of ``runtime/engine_packet_ring.h``."""
 TO_MEMORY, TO_HOST = bytes.fromhex("020000000002"), bytes.fromhex("020000000001")
@@ -64,14 +63,6 @@ def send(host: Namespace, frames: Sequence[bytes]) -> None:
     with raw(host) as out:
         for each in frames:
             out.send(each)
-
-
-def until(done: Callable[[], bool]) -> None:
-    """Wait for something that must come."""
-    end_s = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < end_s
-        time.sleep(0.001)
 
 
 def arrived(switch: Switch, last: bytes) -> list[bytes]:

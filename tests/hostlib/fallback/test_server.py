@@ -40,6 +40,12 @@ def transport_to(switch: socket.socket, kind: str = "loopback") -> TransportConf
     return TransportConfig(kind, "127.0.0.1:0", f"{host}:{port}")  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def server(switch: socket.socket) -> Iterator[FallbackServer]:
+    with FallbackServer(transport_to(switch), FallbackSettings(LANES, ENDPOINTS)) as opened:
+        yield opened
+
+
 def pump(server: FallbackServer, seconds: float = 0.02) -> None:
     server.link.pump(server.core, -1, time.monotonic_ns() + int(seconds * 1e9))
 
@@ -91,31 +97,29 @@ def test_only_a_port_of_a_switch_is_told_who_its_peer_is(
     assert found == said
 
 
-def test_reminders_come_by_themselves(switch: socket.socket) -> None:
-    with FallbackServer(transport_to(switch), FallbackSettings(LANES, ENDPOINTS)) as server:
-        server.execute(json.dumps(ADD))
-        switch.connect(server.link.socket.getsockname())
-        switch.send(partial(STAR))
-        switch.setblocking(False)
-        kinds: list[int] = []
-        while len(kinds) < 3:
-            pump(server)
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    kinds.append(header_of(switch.recv(2000))["kind"])
-        assert set(kinds) == {wire.KIND_REMINDER}
+def test_reminders_come_by_themselves(switch: socket.socket, server: FallbackServer) -> None:
+    server.execute(json.dumps(ADD))
+    switch.connect(server.link.socket.getsockname())
+    switch.send(partial(STAR))
+    switch.setblocking(False)
+    kinds: list[int] = []
+    while len(kinds) < 3:
+        pump(server)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                kinds.append(header_of(switch.recv(2000))["kind"])
+    assert set(kinds) == {wire.KIND_REMINDER}
 
 
-def test_a_switch_that_is_gone_is_survived(switch: socket.socket) -> None:
-    with FallbackServer(transport_to(switch), FallbackSettings(LANES, ENDPOINTS)) as server:
-        server.execute(json.dumps(ADD))
-        switch.connect(server.link.socket.getsockname())
-        switch.send(partial(STAR, bitmap=7))
-        switch.close()
-        for _ in range(3):
-            server.core.absorb(np.frombuffer(partial(STAR), np.uint8), 1 << 12, time.monotonic_ns())
-            pump(server)
-        assert server.link.errors > 0
+def test_a_switch_that_is_gone_is_survived(switch: socket.socket, server: FallbackServer) -> None:
+    server.execute(json.dumps(ADD))
+    switch.connect(server.link.socket.getsockname())
+    switch.send(partial(STAR, bitmap=7))
+    switch.close()
+    for _ in range(3):
+        server.core.absorb(np.frombuffer(partial(STAR), np.uint8), 1 << 12, time.monotonic_ns())
+        pump(server)
+    assert server.link.errors > 0
 
 
 @pytest.mark.parametrize(
@@ -135,11 +139,12 @@ def test_a_switch_that_is_gone_is_survived(switch: socket.socket) -> None:
         ('{"add": {"job": 7, "epoch": 1, "tree": {"0": [0]}, "window": 0}}', "window is 0, must be 1.."),
     ],
 )
-def test_wrong_commands_are_answered_with_what_is_wrong(switch: socket.socket, line: str, error: str) -> None:
-    with FallbackServer(transport_to(switch), FallbackSettings(LANES, ENDPOINTS)) as server:
-        answer = server.execute(line)
-        assert list(answer) == ["error"]
-        assert error in str(answer["error"])
+def test_wrong_commands_are_answered_with_what_is_wrong(
+    server: FallbackServer, line: str, error: str
+) -> None:
+    answer = server.execute(line)
+    assert list(answer) == ["error"]
+    assert error in str(answer["error"])
 
 
 @pytest.mark.parametrize(
