@@ -26,6 +26,7 @@ from tests.system.command import (
     ROOT,
     begun,
     ended,
+    finish,
     good,
     here,
     refused,
@@ -189,8 +190,7 @@ def test_a_run_whose_job_was_removed_fails_and_says_so(
         "setup": {"switch": attached.options[1], "jobs": [job]},
         "metrics": {"removed": 1},
     }
-    output, errors = process.communicate()
-    assert process.returncode == 1
+    output, errors = finish(process, 1)
     assert errors.count("JobFault") == (2 if aware else 0), errors
     why = f"job {job} was removed from the switch by another program, such as 'ina remove'"
     assert errors.splitlines()[-1] == f"ina: {why}", output + errors
