@@ -117,11 +117,7 @@ def test_either_compiler_is_enough(tool: str, tmp_path: Path, monkeypatch: pytes
 
 
 def job(ranks: int, first_port: int) -> Part:
-    members = [
-        Member(r, first_port + r, f"02:00:00:00:00:{r:02x}", f"10.0.0.{r + 1}", 9000 + r)
-        for r in range(ranks)
-    ]
-    return Part(tuple(members), 64)
+    return Part(single.members(first_port, ranks), 64)
 
 
 def test_jobs_come_and_go(address: str) -> None:

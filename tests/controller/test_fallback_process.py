@@ -19,6 +19,7 @@ from ina.fallback.process import FallbackProcess
 from ina.fallback.remote import RemoteFallback
 from ina.fallback.service import FallbackService
 from tests.hostlib.fallback.packets import LANES, TREES, partial
+from tests.sockets import bound_udp
 from tests.system.command import freeze
 
 JOB = 7
@@ -29,9 +30,7 @@ PAUSE_S = 1.2
 
 @pytest.fixture
 def switch() -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bound:
-        bound.bind(("127.0.0.1", 0))
-        bound.settimeout(600)
+    with bound_udp(600) as bound:
         yield bound
 
 

@@ -183,14 +183,8 @@ class Mine:
 """
 
 
-def write(folder: Path, text: str) -> Path:
-    path = folder / "mine.py"
-    path.write_text(text)
-    return path
-
-
-def test_a_file_is_run_once_and_gives_what_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path, SOURCE)
+def test_a_file_is_run_once_and_gives_what_is_named(write_file: Callable[[str, str], Path]) -> None:
+    path = write_file("mine.py", SOURCE)
     made = plugins.load(f"{path}:Mine", "ina.memory")()
     assert made.share == 0.5
     assert plugins.load(f"{path}:RUNS", "ina.memory") == [1]
@@ -217,9 +211,11 @@ def test_an_installed_packages_entry_point_is_found(tmp_path: Path, monkeypatch:
         ("1 / 0\n", "f", "mine.py: ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, name: str, said: str) -> None:
+def test_what_is_wrong_with_a_file_is_said(
+    write_file: Callable[[str, str], Path], text: str, name: str, said: str
+) -> None:
     with pytest.raises(BadSpec, match=said):
-        plugins.load(f"{write(tmp_path, text)}:{name}", "ina.memory")
+        plugins.load(f"{write_file('mine.py', text)}:{name}", "ina.memory")
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -22,6 +21,7 @@ from hostlib.meet.rendezvous import Rendezvous
 from hostlib.meet.rendezvous_peers import RendezvousPeers
 from hostlib.wire import encodings
 from tests.hostlib.socket_switch import FallbackOnly, SocketSwitch
+from tests.sockets import bound_udp
 
 pytestmark = pytest.mark.filterwarnings("ignore::hostlib.PrecisionWarning")
 
@@ -33,9 +33,11 @@ Body = Callable[[ina.Communicator], Any]
 
 
 def on_every_rank(
-    switch: SocketSwitch, body: Body, make: Callable[[ina.JobConfig], ina.Communicator] = ina.Communicator
+    configs: Sequence[ina.JobConfig],
+    body: Body,
+    make: Callable[[ina.JobConfig], ina.Communicator] = ina.Communicator,
 ) -> list[Any]:
-    """Run `body` as each rank; return what each returned or raised."""
+    """Run `body` as each rank; return what each returned or raised, in their order."""
 
     def run(config: ina.JobConfig) -> Any:
         communicator = make(config)
@@ -46,8 +48,8 @@ def on_every_rank(
         finally:
             communicator.close()
 
-    with ThreadPoolExecutor(len(switch.configs)) as pool:
-        return list(pool.map(run, switch.configs))
+    with ThreadPoolExecutor(len(configs)) as pool:
+        return list(pool.map(run, sorted(configs, key=lambda config: config.rank)))
 
 
 def run_ranks(
@@ -58,7 +60,7 @@ def run_ranks(
 ) -> list[Any]:
     """As `on_every_rank`, of a job of this size on a switch of its own with these options."""
     with SocketSwitch(size, **options) as switch:
-        return on_every_rank(switch, body, make)
+        return on_every_rank(switch.configs, body, make)
 
 
 @pytest.mark.parametrize("framed", [True, False], ids=["loopback", "udp"])
@@ -81,7 +83,7 @@ def test_sums_of_all_kinds(loss: float, framed: bool) -> None:
         ]
 
     with SocketSwitch(3, loss=loss, framed=framed) as switch:
-        outcomes = on_every_rank(switch, body)
+        outcomes = on_every_rank(switch.configs, body)
     for floats, ints, doubles, halves, empty, scalar in outcomes:
         assert np.array_equal(floats, np.full((40, 30), 4.5, np.float32))
         assert np.array_equal(ints, 3 * np.arange(1000))
@@ -549,8 +551,7 @@ def test_different_lengths_raise_on_every_rank_and_end_the_job() -> None:
 
 
 def test_a_switch_that_is_not_there_is_named_with_the_job() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
+    with bound_udp() as free:
         transport = ina.TransportConfig("loopback", "127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}")
     config = ina.JobConfig(9, 0, 2, 32, transport, timeout_s=0.4)
     with closing(ina.Communicator(config)) as communicator:

@@ -29,7 +29,7 @@ from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel
 from tests.hostlib.compiled_switch import exclusive_switch
 from tests.hostlib.one_window import begin, hear, sent
-from tests.hostlib.test_fallback_window import Recorder, header, shared_network
+from tests.hostlib.test_fallback_window import Recorder, bypasses, header, shared_network
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork, endpoints
 from tests.twins.kernel import NumpyKernel
 
@@ -322,15 +322,7 @@ def test_a_line_holds_from_a_packet_on_that_nobody_has_sent(make_kernel: MakeKer
     network = shared_network(
         make_kernel, window=64, make_congestion=lambda: Recorder(Limits(8, 8), Limits(8, 3))
     )
-    bypassing: dict[tuple[int, int], bool] = {}
-
-    def watch(worker: int, packet: bytes, upwards: bool) -> bool:
-        fields = header(packet)
-        if upwards and not fields["flags"] & wire.FLAG_RESEND:
-            bypassing[worker, fields["psn"]] = bool(fields["flags"] & wire.FLAG_BYPASS)
-        return True
-
-    network.on_packet = watch
+    bypassing = bypasses(network)
     network.run([np.ones(32 * 20, np.int32)] * 2)
     network.run([np.ones(32 * 70, np.int32)] * 2)
     beyond = 8 + 2 * 8  # of the first round, and two windows

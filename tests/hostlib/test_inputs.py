@@ -285,7 +285,7 @@ def test_a_float32_that_is_not_finite_is_called_that(alone: ina.Communicator) ->
 def test_a_sum_beyond_float16_is_infinite_without_a_word() -> None:
     with SocketSwitch(2) as switch:
         body = lambda comm: comm.allreduce(np.array([60000, 1], np.float16)).tolist()  # noqa: E731
-        assert on_every_rank(switch, body) == [[np.inf, 2]] * 2
+        assert on_every_rank(switch.configs, body) == [[np.inf, 2]] * 2
 
 
 WARNS_ONCE = """

@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +23,7 @@ from hostlib.meet.rendezvous_peers import RendezvousPeers
 from hostlib.wire import encodings
 from tests import effort
 from tests.hostlib.socket_switch import JOB, SocketSwitch
-from tests.hostlib.test_communicator import ENDLESS
+from tests.hostlib.test_communicator import ENDLESS, on_every_rank
 
 Hosts = tuple[tuple[int, ...], ...]
 TWO_BY_TWO: Hosts = ((0, 1), (2, 3))
@@ -52,26 +51,10 @@ def join(config: JobConfig, limits: Limits | None = None) -> Communicator:
     return Communicator(config, peers, limits)
 
 
-def each(configs: list[JobConfig], work: Callable[[Communicator], Any]) -> list[Any]:
-    """Return what each rank comes to: a result, or an exception."""
-
-    def rank(config: JobConfig) -> Any:
-        communicator = join(config)
-        try:
-            return work(communicator)
-        except Exception as error:
-            return error
-        finally:
-            communicator.close()
-
-    with ThreadPoolExecutor(len(configs)) as threads:
-        return list(threads.map(rank, sorted(configs, key=lambda config: config.rank)))
-
-
 def run_job(work: Callable[[Communicator], Any], hosts: Hosts = TWO_BY_TWO, **fields: Any) -> list[Any]:
     """Return what each rank of such a job comes to: a result, or an exception."""
     with job(hosts, **fields) as configs:
-        return each(configs, work)
+        return on_every_rank(configs, work, join)
 
 
 def data(rank: int, length: int, seed: int) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -221,7 +204,7 @@ def test_ranks_that_reach_no_switch_are_summed_in_steps(
 
     with job(hosts) as configs:
         alone = [replace(config, transport=TransportConfig("none", "", "")) for config in configs]
-        results = each(alone, work)
+        results = on_every_rank(alone, work, join)
     inputs = [data(rank, 2000, 0).astype(np.float64) for rank in range(ranks)]
     mean, unfit, exact, blocks = results[0][0]
     assert mean == (sum(inputs) / ranks).astype(np.float32).tobytes()
@@ -310,7 +293,7 @@ def test_a_rank_that_is_killed_ends_all_before_their_patience_ends(victim: int) 
             c.barrier()
             return c.allreduce(np.ones(100, np.float32))
 
-        results = each(others, work)
+        results = on_every_rank(others, work, join)
         os.waitpid(pid, 0)
     for result in results:
         assert isinstance(result, hostlib.PeerLost), result

@@ -23,6 +23,7 @@ import pytest
 from p4src.messages import p4runtime_pb2 as p4
 from p4src.messages import p4runtime_pb2_grpc
 from softswitch.daemon import SIGNALS, StopSignal
+from tests.sockets import bound_udp
 
 ENTRIES_P4 = Path(__file__).parent / "p4runtime" / "entries.p4"
 
@@ -153,8 +154,7 @@ def test_it_answers_what_it_is_asked(process: Process) -> None:
 
 
 def test_it_opens_further_ports(process: Process) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.bind(("127.0.0.1", 0))
+    with bound_udp() as peer:
         opened = process.ask(json.dumps({"port": f"7=udp:0:{peer.getsockname()[1]}", "impair": "loss=0"}))
         assert sorted(opened["udp_ports"]) == ["0", "1", "7"]
         peer.sendto(bytes(64), ("127.0.0.1", opened["udp_ports"]["7"]))

@@ -27,6 +27,7 @@ from softswitch.engine.ports import (
     parse_port,
 )
 from softswitch.engine.switch import Switch
+from tests.sockets import bound_udp
 from tests.softswitch.script_program import (
     ENGINES,
     frame,
@@ -276,9 +277,7 @@ def test_delay_in_real_time(engine: str) -> None:
 
 
 def test_a_fixed_peer_needs_no_introduction_and_hears_alone(engine: str) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.settimeout(600)
-        peer.bind(("127.0.0.1", 0))
+    with bound_udp(600) as peer:
         ports = {0: UdpPort(), 1: UdpPort(0, peer.getsockname()[1])}
         with scripted(engine, ports) as switch:
             switch.start()
@@ -290,8 +289,7 @@ def test_a_fixed_peer_needs_no_introduction_and_hears_alone(engine: str) -> None
 @pytest.mark.parametrize("fixed", [True, False], ids=["given", "the first to speak"])
 def test_strangers_are_counted_and_neither_heard_nor_answered(engine: str, fixed: bool) -> None:
     with contextlib.ExitStack() as stack:
-        peer = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-        peer.bind(("127.0.0.1", 0))
+        peer = stack.enter_context(bound_udp())
         local = peer.getsockname()[1]
         ports = {0: UdpPort(0, local if fixed else None)}
         switch = stack.enter_context(scripted(engine, ports))
@@ -317,8 +315,7 @@ def test_strangers_are_counted_and_neither_heard_nor_answered(engine: str, fixed
 
 
 def test_a_socket_that_is_handed_down_is_a_port(engine: str) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
-        made.bind(("127.0.0.1", 0))
+    with bound_udp() as made:
         address = made.getsockname()
         with scripted(engine, {0: UdpPort(fd=os.dup(made.fileno()))}) as switch:
             assert switch.port_address(0) == address
@@ -341,8 +338,7 @@ def test_what_is_no_bound_udp_socket_is_refused(engine: str) -> None:
 
 
 def test_a_busy_port_is_refused_with_the_reason(engine: str) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        taken.bind(("127.0.0.1", 0))
+    with bound_udp() as taken:
         number = taken.getsockname()[1]
         with pytest.raises(PortError, match=f"port 3: .*127.0.0.1:{number}.* in use"):
             Switch({3: UdpPort(number)})

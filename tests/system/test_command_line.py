@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from ina.cli.command import parse_size, plural, rate, seconds
 from ina.cli.commands import app
+from tests.sockets import bound_udp
 from tests.system.command import PATIENT, ROOT, finish, good, here, ina, refused, report, worker
 
 
@@ -225,8 +226,7 @@ def test_a_bad_job_file_is_refused_with_file_job_and_key(tmp_path: Path, line: s
 
 
 def test_a_busy_port_is_refused_with_the_reason() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as busy:
-        busy.bind(("127.0.0.1", 0))
+    with bound_udp() as busy:
         number = busy.getsockname()[1]
         done = ina("switch", "--port", f"1=udp:{number}", "--until-eof")
     assert done.returncode == 1

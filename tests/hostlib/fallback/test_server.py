@@ -22,6 +22,7 @@ from hostlib.config import TransportConfig
 from hostlib.errors import ConfigError
 from hostlib.fallback import FallbackServer, FallbackSettings
 from tests.hostlib.fallback.packets import ENDPOINTS, LANES, TREES, header_of, lanes_of, partial
+from tests.sockets import bound_udp
 
 STAR = TREES["star of 3"]
 ADD = {"add": {"job": 7, "epoch": 1, "tree": STAR.to_json(), "window": 100}}
@@ -29,9 +30,7 @@ ADD = {"add": {"job": 7, "epoch": 1, "tree": STAR.to_json(), "window": 100}}
 
 @pytest.fixture
 def switch() -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        sock.settimeout(600)
+    with bound_udp(600) as sock:
         yield sock
 
 
