@@ -33,7 +33,7 @@ from softswitch.p4runtime import Serving, Tls, entities, private_socket, serve
 from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.state import Device
 from tests import effort
-from tests.certificates import make
+from tests.sockets import make_certificates
 from tests.softswitch.p4runtime.clients import Client, Names, Source, errors, refused
 
 
@@ -418,7 +418,7 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CA (ca.pem) and two certificates of it: server.pem for localhost, client.pem."""
-    return make(tmp_path_factory.mktemp("tls"))
+    return make_certificates(tmp_path_factory.mktemp("tls"))
 
 
 def version(port: int, credentials: Any) -> str:
