@@ -6,6 +6,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tests.softswitch.differential.stimuli import internet_checksum
+
 LANES = 32
 INA_UDP_PORT = 42592
 
@@ -121,14 +123,6 @@ class Ipv4:
         end = struct.pack(">II", self.src, self.dst) + self.options
         checksum = internet_checksum(start + end) if self.checksum is None else self.checksum
         return start + struct.pack(">H", checksum) + end
-
-
-def internet_checksum(data: bytes) -> int:
-    """Return the RFC 1071 checksum of an even number of bytes."""
-    total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
 
 
 def ethernet(src: int, dst: int, ether_type: int, payload: bytes) -> bytes:

@@ -3,7 +3,7 @@
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -47,9 +47,8 @@ def test_scripts_pass_on_bmv2(name: str) -> None:
 
 @pytest.mark.bmv2
 @here
-def test_what_is_not_as_the_script_says_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "program.p4"
-    path.write_text(source("standard_metadata.egress_spec = 2;"))
+def test_what_is_not_as_the_script_says_is_told(write_file: Callable[[str, str], Path]) -> None:
+    path = write_file("program.p4", source("standard_metadata.egress_spec = 2;"))
     text = "packet 1 01020304\nexpect 2 01020305\nexpect 3 00\npacket 2 05060708\n"
     report = run_on_bmv2(path, compile_file(path), parse_script(text))
     assert [(failure.line, failure.message.partition(":")[0]) for failure in report.failures] == [
@@ -61,9 +60,8 @@ def test_what_is_not_as_the_script_says_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.bmv2
 @here
-def test_registers_are_refused_by_line(tmp_path: Path) -> None:
-    path = tmp_path / "program.p4"
-    path.write_text(source("r.write(0, 1);", locals="register<bit<8>>(4) r;"))
+def test_registers_are_refused_by_line(write_file: Callable[[str, str], Path]) -> None:
+    path = write_file("program.p4", source("r.write(0, 1);", locals="register<bit<8>>(4) r;"))
     with pytest.raises(ScriptError, match="BMv2 has no registers over P4Runtime") as caught:
         run_on_bmv2(path, compile_file(path), parse_script("packet 0 00\nregister_read r 0\n"))
     assert caught.value.line == 2

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,9 +35,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 def good(*arguments: object) -> str:
-    done = ina("topo", *arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return ina("topo", *arguments, status=0).stdout
 
 
 def test_a_tree_of_bmv2_sums_exactly_at_a_rate_and_keeps_its_ports_to_itself() -> None:
@@ -87,9 +85,8 @@ def test_delay_is_the_kernels_or_refused_in_its_words() -> None:
     assert float(ping.rpartition(" = ")[2].partition("/")[0]) >= 80  # four ends of links
 
 
-def test_a_program_of_ones_own_forwards_on_bmv2(tmp_path: Path) -> None:
-    mine = tmp_path / "mine.p4"
-    mine.write_text(f'#include "{ROOT}/p4src/exclusive.p4"\n')
+def test_a_program_of_ones_own_forwards_on_bmv2(write_file: Callable[[str, str], Path]) -> None:
+    mine = write_file("mine.p4", f'#include "{ROOT}/p4src/exclusive.p4"\n')
     good("up", "single-switch:2", "--name", NAME, "--target", "bmv2", "--p4", mine)
     listener = start("topo", "exec", "h2", "--name", NAME, "--", "python3", "-c", HEAR)
     assert listener.stdout is not None
@@ -109,8 +106,7 @@ SAY = "import socket; socket.create_connection(('10.0.0.2', 7000)).sendall(b'x' 
 
 
 def accuracy(arguments: list[str]) -> str:
-    done = ina(*arguments)
-    assert done.returncode == 0, done.stderr
+    done = ina(*arguments, status=0)
     found = ACCURACY.search(done.stdout + done.stderr)
     assert found, done.stdout
     return found[0]

@@ -9,6 +9,7 @@ from controller import (
     Branch,
     Deployment,
     Fleet,
+    Member,
     Part,
     Region,
     Registration,
@@ -16,6 +17,14 @@ from controller import (
     TreeAdmission,
 )
 from controller.switches.planning import Identity
+
+
+def members(first_port: int, ranks: int = 2) -> tuple[Member, ...]:
+    """Return ranks at ports that follow each other."""
+    return tuple(
+        Member(rank, first_port + rank, f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank + 1}", 9000 + rank)
+        for rank in range(ranks)
+    )
 
 
 def admit(

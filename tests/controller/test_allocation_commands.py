@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,13 +109,14 @@ def test_a_wrong_policy_is_told_of_those_that_packages_offer(
         app(["alloc", *FILES, *RACK, "--policy", "my-owm"], standalone_mode=False)
 
 
-def test_clusters_may_be_topologies_of_the_testbeds(ina: Commands, tmp_path: Path) -> None:
+def test_clusters_may_be_topologies_of_the_testbeds(
+    ina: Commands, tmp_path: Path, write_file: Callable[[str, str], Path]
+) -> None:
     batch = ("--jobs", str(ROOT / "examples/allocation/batch.yaml"))
     found = json.loads(ina("place", *batch, "--cluster", "leaf-spine:2x3x4", "--json"))
     assert found["jobs"]["text-2"]["rate_bps"] == pytest.approx(10e9 * GOODPUT)
     (tmp_path / "net.yaml").write_text("switch: [s1]\nserver: [{name: h, count: 2, gpus: 8, switch: s1}]\n")
-    jobs = tmp_path / "jobs.toml"
-    jobs.write_text('[[job]]\nname = "a"\nworkers = 12\nmodel_bytes = 1e6\ncompute_s = 0.1\n')
+    jobs = write_file("jobs.toml", '[[job]]\nname = "a"\nworkers = 12\nmodel_bytes = 1e6\ncompute_s = 0.1\n')
     found = json.loads(ina("place", "--jobs", str(jobs), "--cluster", str(tmp_path / "net.yaml"), "--json"))
     assert sorted(set(found["jobs"]["a"]["servers"])) == ["h1", "h2"]
 
@@ -203,10 +205,9 @@ def test_what_became_of_the_jobs_of_a_cluster(ina: Commands, tmp_path: Path) -> 
     ],
 )
 def test_jobs_that_cannot_be_are_refused_by_line_and_key(
-    ina: Commands, tmp_path: Path, job: str, said: str
+    ina: Commands, write_file: Callable[[str, str], Path], job: str, said: str
 ) -> None:
-    jobs = tmp_path / "jobs.toml"
-    jobs.write_text(f'# a job\n[[job]]\nname = "a"\nworkers = 3\nmodel_bytes = 1e6\n{job}\n')
+    jobs = write_file("jobs.toml", f'# a job\n[[job]]\nname = "a"\nworkers = 3\nmodel_bytes = 1e6\n{job}\n')
     with pytest.raises(Exception) as raised:  # noqa: PT011 - what is said of it, and how it ends, is below
         ina(*CLUSTER[:2], "--jobs", str(jobs), *CLUSTER[4:])
     message, code = verdict(raised.value)
@@ -247,14 +248,17 @@ def test_nothing_limits_jobs_on_unlimited_links(ina: Commands, tmp_path: Path) -
     assert "Infinity" not in ina("alloc", "--json", "--policy", "preemptive", *placed, *cluster)
 
 
-def test_grid_weighs_limited_links_beside_unlimited_ones(ina: Commands, tmp_path: Path) -> None:
+def test_grid_weighs_limited_links_beside_unlimited_ones(
+    ina: Commands, tmp_path: Path, write_file: Callable[[str, str], Path]
+) -> None:
     file = tmp_path / "net.toml"
     links = [f'[[link]]\na = "s{n}"\nb = "h{n}"\nrate_bps = 0\n' for n in (1, 2)]
     links += ['[[link]]\na = "s1"\nb = "s2"\nrate_bps = 1e9\n']
     nodes = [f'[[switch]]\nname = "s{n}"\n[[server]]\nname = "h{n}"\n' for n in (1, 2)]
     file.write_text("\n".join(nodes + links))
-    jobs = tmp_path / "jobs.toml"
-    jobs.write_text('[[job]]\nname = "a"\nworkers = 2\nlayers_bytes = [1000]\nservers = ["h1", "h2"]\n')
+    jobs = write_file(
+        "jobs.toml", '[[job]]\nname = "a"\nworkers = 2\nlayers_bytes = [1000]\nservers = ["h1", "h2"]\n'
+    )
     shown = ina("route", "--json", "--policy", "grid", "--jobs", str(jobs), "--cluster", str(file))
     assert json.loads(shown)["jobs"]["a"]["rate_bps"] == pytest.approx(1e9 * GOODPUT)
 
@@ -344,18 +348,18 @@ def test_an_own_policys_fault_is_named(
     assert verdict(caught.value)[1] == 2
 
 
-def test_a_public_log_in_json_has_no_keys_of_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "cluster_job_log.json"
-    path.write_text('[{"status": "Pass"}]')
+def test_a_public_log_in_json_has_no_keys_of_ours(
+    write_file: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_file("cluster_job_log.json", '[{"status": "Pass"}]')
     assert job_files.note("schedule simulate", path) == []
     assert capsys.readouterr().err == ""
 
 
 def test_values_that_seem_to_have_another_unit_are_said(
-    ina: Commands, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ina: Commands, tmp_path: Path, write_file: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    jobs = tmp_path / "jobs.toml"
-    jobs.write_text('[[job]]\nname = "a"\nworkers = 2\nmodel = "resnet50"\nhold_s = 40\n')
+    jobs = write_file("jobs.toml", '[[job]]\nname = "a"\nworkers = 2\nmodel = "resnet50"\nhold_s = 40\n')
     app(["place", "--jobs", str(jobs), "--cluster", racks_at(tmp_path, 100)], standalone_mode=False)
     said = capsys.readouterr().err
     assert "jobs.toml: warning: job: hold_s = 40: it is in seconds (20 µs is 20e-6)" in said

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import pytest
 
 from controller import Deployment, Fleet, Region, SwitchSession, TreeAdmission, Uplink
 from controller.switches import forwarding
@@ -16,16 +18,27 @@ from tests.controller.trees import TREES
 FALLBACK = Uplink(39, "02:00:00:00:fb:01", "10.0.255.2", 4000)
 
 
-def at_rest(fabric: Fabric) -> tuple[Fleet, dict[str, Recording], TreeAdmission]:
-    """Return a fleet that has found nothing to do, what it asks of the switches, and its only job."""
-    targets = {name: Recording(each.target()) for name, each in fabric.running.items()}
-    fleet = Fleet({name: SwitchSession(target) for name, target in targets.items()})
+@pytest.fixture
+def targets(shared_fabric: Fabric) -> dict[str, Recording]:
+    """What the fleet asks of the switches."""
+    return {name: Recording(each.target()) for name, each in shared_fabric.running.items()}
+
+
+@pytest.fixture
+def fleet(targets: Mapping[str, Recording]) -> Fleet:
+    return Fleet({name: SwitchSession(target) for name, target in targets.items()})
+
+
+@pytest.fixture
+def admission(fleet: Fleet, targets: Mapping[str, Recording]) -> Iterator[TreeAdmission]:
+    """The only job of the fleet, which has found nothing to do."""
     admission = fleet.admit(Deployment(TREES["three levels"], 8, mode="shared", fallback=FALLBACK))
     assert not fleet.seems_reconciled([admission]), "nobody has compared them"
     assert not fleet.reconcile([admission]).actions
     for target in targets.values():
         target.reads = target.entries = 0
-    return fleet, targets, admission
+    yield admission
+    fleet.remove(admission)
 
 
 def counter_requests(targets: Mapping[str, Recording]) -> list[str]:
@@ -43,16 +56,17 @@ def counter_requests(targets: Mapping[str, Recording]) -> list[str]:
     return asked
 
 
-def test_one_row_of_each_switch_shows_that_all_is_at_rest(shared_fabric: Fabric) -> None:
-    fleet, targets, admission = at_rest(shared_fabric)
+def test_one_row_of_each_switch_shows_that_all_is_at_rest(
+    fleet: Fleet, admission: TreeAdmission, targets: Mapping[str, Recording]
+) -> None:
     assert fleet.seems_reconciled([admission])
     asked = {name: (target.reads, target.entries) for name, target in targets.items()}
     assert asked == {name: (1, 1) if name in admission.switches else (0, 0) for name in targets}
-    fleet.remove(admission)
 
 
-def test_what_a_fleet_admits_and_removes_itself_leaves_switches_at_rest(shared_fabric: Fabric) -> None:
-    fleet, targets, admission = at_rest(shared_fabric)
+def test_what_a_fleet_admits_and_removes_itself_leaves_switches_at_rest(
+    fleet: Fleet, admission: TreeAdmission, targets: Mapping[str, Recording]
+) -> None:
     second = fleet.admit(Deployment(TREES["two racks"], 8, mode="shared", fallback=FALLBACK))
     for target in targets.values():
         target.reads = target.entries = 0
@@ -66,28 +80,27 @@ def test_what_a_fleet_admits_and_removes_itself_leaves_switches_at_rest(shared_f
     assert not fleet.seems_reconciled([elsewhere])
     fleet.reconcile([elsewhere])
     assert not fleet.seems_reconciled([elsewhere]), "it moves"
-    fleet.remove(admission)
 
 
-def test_another_desired_job_and_one_that_a_switch_has_lost_are_noticed(shared_fabric: Fabric) -> None:
-    fleet, targets, admission = at_rest(shared_fabric)
+def test_another_desired_job_and_one_that_a_switch_has_lost_are_noticed(
+    fleet: Fleet, admission: TreeAdmission, targets: Mapping[str, Recording]
+) -> None:
     assert not fleet.seems_reconciled([])
     lost = list(admission.switches)[-1]
     with targets[lost].turn(timeout_s=10):
         targets[lost].write("DELETE", [job_row(admission.switches[lost])])
     assert not fleet.seems_reconciled([admission])
     assert {action.switch for action in fleet.reconcile([admission]).actions} == {lost}
-    fleet.remove(admission)
 
 
-def test_counters_of_many_jobs_take_one_request_to_a_switch(shared_fabric: Fabric) -> None:
-    fleet, targets, admission = at_rest(shared_fabric)
+def test_counters_of_many_jobs_take_one_request_to_a_switch(
+    fleet: Fleet, admission: TreeAdmission, targets: Mapping[str, Recording]
+) -> None:
     requests = counter_requests(targets)
     found = fleet.counters_of({"first": admission, "again": admission})
     assert sorted(requests) == sorted(admission.switches)
     assert all(target.reads == 0 for target in targets.values()), "no rows"
     assert found["first"] == found["again"] == fleet.counters(admission)
-    fleet.remove(admission)
 
 
 def told(fabric: Fabric, writes: int = 0, booted_ns: int = 1) -> dict[str, Revision]:
@@ -95,8 +108,9 @@ def told(fabric: Fabric, writes: int = 0, booted_ns: int = 1) -> dict[str, Revis
     return dict.fromkeys(fabric.running, Revision(booted_ns, writes))
 
 
-def test_switches_that_tell_that_they_have_not_changed_are_not_read(shared_fabric: Fabric) -> None:
-    fleet, targets, admission = at_rest(shared_fabric)
+def test_switches_that_tell_that_they_have_not_changed_are_not_read(
+    fleet: Fleet, admission: TreeAdmission, targets: Mapping[str, Recording], shared_fabric: Fabric
+) -> None:
     assert not fleet.seems_reconciled([admission], told(shared_fabric)), "they had told nothing before"
     assert not fleet.reconcile([admission], revisions=told(shared_fabric)).actions
     for target in targets.values():
@@ -110,11 +124,11 @@ def test_switches_that_tell_that_they_have_not_changed_are_not_read(shared_fabri
     some = told(shared_fabric) | {written: Revision(1, 1)}
     assert fleet.reconcile([admission], revisions=some).done
     assert {name for name, target in targets.items() if target.reads} == {written}
-    fleet.remove(admission)
 
 
-def test_what_somebody_else_writes_is_put_right_at_the_next_comparison(shared_fabric: Fabric) -> None:
-    fleet, targets, admission = at_rest(shared_fabric)
+def test_what_somebody_else_writes_is_put_right_at_the_next_comparison(
+    fleet: Fleet, admission: TreeAdmission, targets: Mapping[str, Recording], shared_fabric: Fabric
+) -> None:
     fleet.reconcile([admission], revisions=told(shared_fabric))
     lost = list(admission.switches)[-1]
     with targets[lost].turn(timeout_s=10):
@@ -123,11 +137,11 @@ def test_what_somebody_else_writes_is_put_right_at_the_next_comparison(shared_fa
     assert {action.switch for action in report.actions} == {lost}
     again = fleet.reconcile([admission], revisions=told(shared_fabric) | {lost: Revision(1, 3)})
     assert not again.actions
-    fleet.remove(admission)
 
 
-def test_a_move_ends_although_no_entry_tells_when_it_is_over(shared_fabric: Fabric) -> None:
-    fleet, targets, admission = at_rest(shared_fabric)
+def test_a_move_ends_although_no_entry_tells_when_it_is_over(
+    fleet: Fleet, admission: TreeAdmission, targets: Mapping[str, Recording], shared_fabric: Fabric
+) -> None:
     fleet.reconcile([admission.at(dict.fromkeys(admission.switches, Region(8, 8)))])
     moving = fleet.read()[admission.job]
     fleet.reconcile([moving], revisions=told(shared_fabric, writes=5))
@@ -136,11 +150,11 @@ def test_a_move_ends_although_no_entry_tells_when_it_is_over(shared_fabric: Fabr
     fleet.reconcile([moving], revisions=told(shared_fabric, writes=5))
     read = {name for name, target in targets.items() if target.reads}
     assert read >= {name for name, on in moving.switches.items() if on.change is not None}
-    fleet.remove(admission)
 
 
-def test_counters_of_switches_that_have_received_nothing_are_not_read_again(shared_fabric: Fabric) -> None:
-    fleet, targets, admission = at_rest(shared_fabric)
+def test_counters_of_switches_that_have_received_nothing_are_not_read_again(
+    fleet: Fleet, admission: TreeAdmission, targets: Mapping[str, Recording]
+) -> None:
     asked = counter_requests(targets)
     received = dict.fromkeys(targets, (1, 100))
     first = fleet.counters_of({"job": admission}, received=received)
@@ -153,7 +167,6 @@ def test_counters_of_switches_that_have_received_nothing_are_not_read_again(shar
     assert asked == [one]
     fleet.counters_of({"job": admission}, received={})
     assert sorted(asked) == sorted([one, *admission.switches]), "those that tell nothing are read"
-    fleet.remove(admission)
 
 
 def test_rows_of_ordinary_traffic_are_written_together_whoever_else_writes(shared_fabric: Fabric) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -137,7 +136,6 @@ def test_members_without_a_port_get_free_ones(connect: Callable[[], SwitchSessio
 def test_many_controllers_at_once_never_collide(connect: Callable[[], SwitchSession]) -> None:
     controllers = [connect() for _ in range(6)]
     overlaps: list[str] = []
-    failures: list[BaseException] = []
 
     def work(controller: SwitchSession, first_port: int) -> None:
         try:
@@ -152,15 +150,9 @@ def test_many_controllers_at_once_never_collide(connect: Callable[[], SwitchSess
                 single.remove(controller, admission)
         except OutOfMemory:
             pass  # four of these jobs fill the switch; the others may come too early
-        except BaseException as error:
-            failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(c, 2 * i)) for i, c in enumerate(controllers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, controllers, range(0, 12, 2)))
     assert overlaps == []
     assert controllers[0].jobs() == {}
 
@@ -241,37 +233,38 @@ def test_a_controller_that_keeps_its_turn_is_elected_once(running: Running) -> N
 
 def test_controllers_that_come_while_another_loads_the_program_wait_for_it(bundle: ProgramBundle) -> None:
     """A switch may compile for longer than a turn at its tables takes."""
-    with Switch({n: MemoryPort() for n in range(8)}) as switch:
-        service = serve(switch)
-        with (
-            closing(P4RuntimeClient(service.address)) as loading,
-            SwitchSession(P4RuntimeTarget(service.address), turn_timeout_s=0.2) as controller,
-            ThreadPoolExecutor(1) as pool,
-        ):
-            with loading.mastership():
-                loads = pool.submit(controller.load, bundle)
-                with pytest.raises(TimeoutError):
-                    loads.result(timeout=1.0)
-                loading.load(bundle.p4info, bundle.device_config)
-            assert not loads.result()
-            with loading.mastership():
-                assert not controller.load(bundle), "nothing is written, so nobody is waited for"
-        service.close()
+    with (
+        Switch({n: MemoryPort() for n in range(8)}) as switch,
+        closing(serve(switch)) as service,
+        closing(P4RuntimeClient(service.address)) as loading,
+        SwitchSession(P4RuntimeTarget(service.address), turn_timeout_s=0.2) as controller,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        with loading.mastership():
+            loads = pool.submit(controller.load, bundle)
+            with pytest.raises(TimeoutError):
+                loads.result(timeout=1.0)
+            loading.load(bundle.p4info, bundle.device_config)
+        assert not loads.result()
+        with loading.mastership():
+            assert not controller.load(bundle), "nothing is written, so nobody is waited for"
 
 
 def test_what_another_controller_loaded_is_known_from_then_on(
     bundle: ProgramBundle, shared_bundle: ProgramBundle
 ) -> None:
-    with Switch({n: MemoryPort() for n in range(8)}) as switch:
-        service = serve(switch)
-        with connect(service.address) as controller, connect(service.address) as other:
-            controller.load(bundle)
-            assert controller.info().mode == "exclusive"
-            other.load(shared_bundle, replace=True)
-            assert not controller.load(shared_bundle)
-            assert controller.info().mode == "shared"
-            assert controller.jobs() == {}
-        service.close()
+    with (
+        Switch({n: MemoryPort() for n in range(8)}) as switch,
+        closing(serve(switch)) as service,
+        connect(service.address) as controller,
+        connect(service.address) as other,
+    ):
+        controller.load(bundle)
+        assert controller.info().mode == "exclusive"
+        other.load(shared_bundle, replace=True)
+        assert not controller.load(shared_bundle)
+        assert controller.info().mode == "shared"
+        assert controller.jobs() == {}
 
 
 class LateStream(ArbitrationStream):
@@ -301,23 +294,26 @@ class LateStream(ArbitrationStream):
 
 def test_a_claim_that_comes_late_gives_no_turn_beside_the_next_controllers(bundle: ProgramBundle) -> None:
     """It did: both wrote under one election id, and chose the same multicast group for two jobs."""
-    with Switch({0: MemoryPort()}) as switch:
-        service = serve(switch, source=bundle.device_config.decode())
-        with grpc.insecure_channel(service.address) as channel:
-            stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
-            late = LateStream(stub)
-            assert not _claim(late, "here", time.monotonic() + 600), "its stream has ended: it asks again"
-            late.release()
-            assert late.third is not None
-            late.third.release()
-            acquire(stub, 0, "here", timeout_s=600).release()
-        service.close()
+    with (
+        Switch({0: MemoryPort()}) as switch,
+        closing(serve(switch, source=bundle.device_config.decode())) as service,
+        grpc.insecure_channel(service.address) as channel,
+    ):
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        late = LateStream(stub)
+        assert not _claim(late, "here", time.monotonic() + 600), "its stream has ended: it asks again"
+        late.release()
+        assert late.third is not None
+        late.third.release()
+        acquire(stub, 0, "here", timeout_s=600).release()
 
 
 def test_controllers_take_turns_after_the_highest_election_id_was_claimed(bundle: ProgramBundle) -> None:
     """By anybody, once: P4Runtime then lets no other id in until the switch restarts."""
-    with Switch({n: MemoryPort() for n in range(8)}) as switch:
-        service = serve(switch, source=bundle.device_config.decode())
+    with (
+        Switch({n: MemoryPort() for n in range(8)}) as switch,
+        closing(serve(switch, source=bundle.device_config.decode())) as service,
+    ):
         with grpc.insecure_channel(service.address) as channel:
             stranger = ArbitrationStream(p4runtime_pb2_grpc.P4RuntimeStub(channel), 0)
             stranger.ask(2**128 - 1)
@@ -328,23 +324,14 @@ def test_controllers_take_turns_after_the_highest_election_id_was_claimed(bundle
             ):
                 single.admit(controller, job(1))
             stranger.release()
-        failures: list[BaseException] = []
 
         def work(first_port: int) -> None:
-            try:
-                with connect(service.address) as controller:
-                    for _ in range(3):
-                        single.remove(controller, single.admit(controller, job(2, first_port=first_port)))
-            except BaseException as error:
-                failures.append(error)
+            with connect(service.address) as controller:
+                for _ in range(3):
+                    single.remove(controller, single.admit(controller, job(2, first_port=first_port)))
 
-        threads = [threading.Thread(target=work, args=(2 * i,)) for i in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert failures == []
-        service.close()
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(work, (0, 2, 4)))
 
 
 @over_p4runtime
@@ -394,15 +381,16 @@ def test_unknown_destinations_are_flooded_on_request(
 
 
 def test_a_program_is_loaded_once(bundle: ProgramBundle) -> None:
-    with Switch({}) as switch:
-        service = serve(switch)
-        with connect(f"127.0.0.1:{service.port}") as controller:
-            with pytest.raises(ProgramMismatch, match="has no program loaded"):
-                controller.info()
-            assert controller.load(bundle)
-            assert not controller.load(bundle)
-            assert controller.info().lanes == LANES
-        service.close()
+    with (
+        Switch({}) as switch,
+        closing(serve(switch)) as service,
+        connect(f"127.0.0.1:{service.port}") as controller,
+    ):
+        with pytest.raises(ProgramMismatch, match="has no program loaded"):
+            controller.info()
+        assert controller.load(bundle)
+        assert not controller.load(bundle)
+        assert controller.info().lanes == LANES
 
 
 @over_p4runtime
@@ -418,33 +406,31 @@ def test_a_program_with_jobs_is_not_replaced(controller: SwitchSession, bundle: 
 def test_another_program_is_replaced_on_request_only(
     bundle: ProgramBundle, shared_bundle: ProgramBundle
 ) -> None:
-    with Switch({}) as switch:
-        service = serve(switch, source=shared_bundle.device_config.decode())
-        with connect(service.address) as controller:
-            controller.install([forwarding.bridge("02:00:00:00:00:01", 1)])
-            with pytest.raises(
-                OtherProgram,
-                match=r"runs another program than 'exclusive' \(it is for shared jobs, not for exclusive"
-                r" ones; its cookie is 0x[0-9a-f]+, not 0x[0-9a-f]+\), with 1 table entry",
-            ):
-                controller.load(bundle)
-            assert controller.info().mode == "shared"
-            assert controller.load(bundle, replace=True)
-            assert not controller.load(bundle)
-        service.close()
+    with (
+        Switch({}) as switch,
+        closing(serve(switch, source=shared_bundle.device_config.decode())) as service,
+        connect(service.address) as controller,
+    ):
+        controller.install([forwarding.bridge("02:00:00:00:00:01", 1)])
+        with pytest.raises(
+            OtherProgram,
+            match=r"runs another program than 'exclusive' \(it is for shared jobs, not for exclusive"
+            r" ones; its cookie is 0x[0-9a-f]+, not 0x[0-9a-f]+\), with 1 table entry",
+        ):
+            controller.load(bundle)
+        assert controller.info().mode == "shared"
+        assert controller.load(bundle, replace=True)
+        assert not controller.load(bundle)
 
 
 def test_a_program_that_does_not_compile_is_refused(bundle: ProgramBundle) -> None:
-    with Switch({}) as switch:
-        service = serve(switch)
-        with (
-            connect(f"127.0.0.1:{service.port}") as controller,
-            pytest.raises(
-                Refused, match=r"loading the program: INVALID_ARGUMENT: the program does not compile"
-            ),
-        ):
-            controller.load(replace(bundle, device_config=b"control {"))
-        service.close()
+    with (
+        Switch({}) as switch,
+        closing(serve(switch)) as service,
+        connect(f"127.0.0.1:{service.port}") as controller,
+        pytest.raises(Refused, match=r"loading the program: INVALID_ARGUMENT: the program does not compile"),
+    ):
+        controller.load(replace(bundle, device_config=b"control {"))
 
 
 # ---------------------------------------------------------------------- failures

@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from ina.fallback.process import FallbackProcess
 from ina.fallback.remote import RemoteFallback
 from ina.fallback.service import FallbackService
 from tests.hostlib.fallback.packets import LANES, TREES, partial
+from tests.sockets import bound_udp
 from tests.system.command import freeze
 
 JOB = 7
@@ -29,9 +30,7 @@ PAUSE_S = 1.2
 
 @pytest.fixture
 def switch() -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bound:
-        bound.bind(("127.0.0.1", 0))
-        bound.settimeout(600)
+    with bound_udp(600) as bound:
         yield bound
 
 
@@ -80,13 +79,17 @@ def test_a_server_that_is_stuck_is_started_again(server: FallbackProcess) -> Non
 
 
 def test_counts_do_not_wait_for_a_server_that_is_being_started(
-    switch: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    switch: socket.socket,
+    tmp_path: Path,
+    write_file: Callable[[str, str], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Runs on other machines took the service for dead that was starting it, where Python takes seconds."""
     monkeypatch.setattr(fallback_process, "ANSWER_S", 3600.0)
     again, go = tmp_path / "again", tmp_path / "go"
-    script = tmp_path / "slow"
-    script.write_text(f'if [ -e {again} ]; then until [ -e {go} ]; do sleep 0.05; done; fi; exec "$@"')
+    script = write_file(
+        "slow", f'if [ -e {again} ]; then until [ -e {go} ]; do sleep 0.05; done; fi; exec "$@"'
+    )
     host, port = switch.getsockname()
     arguments = ["--switch", f"{host}:{port}", "--lanes", str(LANES)]
     server = FallbackProcess(arguments, prefix=["sh", str(script)])

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller import ControllerError, Member, Part, Region, SwitchSession, Uplink
+from controller import ControllerError, Part, Region, SwitchSession, Uplink
 from controller.switches import names
 from controller.switches.jobs import TABLES, Row, RowCache, key_of
 from controller.switches.target import TableEntry
@@ -19,9 +19,8 @@ from tests.controller.failing import Failing, Fault, Recording
 
 
 def job(first_port: int) -> Part:
-    members = (Member(r, first_port + r, f"02:00:00:00:00:{r:02x}", f"10.0.0.{r + 1}", 9000) for r in (0, 1))
     fallback = Uplink(first_port + 20, "02:00:00:00:fb:01", "10.0.1.1", 4000)
-    return Part(tuple(members), 8, mode="shared", fallback=fallback)
+    return Part(single.members(first_port), 8, mode="shared", fallback=fallback)
 
 
 def row(job: int, value: int = 0) -> TableEntry:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller import Admission, Member, NoSuchJob, Part, Region, Registration, SwitchSession, Uplink
+from controller import Admission, NoSuchJob, Part, Region, Registration, SwitchSession, Uplink
 from controller.switches.jobs import decode_registration, encode_registration, job_row, supporting_rows
 from controller.switches.leases import LeaseWatch, has_ended, this_process
 from tests.controller import single
@@ -43,13 +43,7 @@ class Clock:
 
 
 def job(first_port: int, ranks: int = 2) -> Part:
-    return Part(
-        tuple(
-            Member(r, first_port + r, f"02:00:00:00:00:{r:02x}", f"10.0.0.{r + 1}", 9000 + r)
-            for r in range(ranks)
-        ),
-        64,
-    )
+    return Part(single.members(first_port, ranks), 64)
 
 
 def admission(number: int, registration: Registration | None) -> Admission:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,8 @@ UNFAIR = "ina.priority >= slot.priority ? 1w1 : 1w0"
 
 @pytest.fixture
 def empty() -> Iterator[Service]:
-    with Switch({}) as switch:
-        service = serve(switch)
+    with Switch({}) as switch, closing(serve(switch)) as service:
         yield service
-        service.close()
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +87,10 @@ def test_attaching_to_a_switch_with_the_same_program_transfers_no_p4info(
     shared_bundle: ProgramBundle, preloaded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the switch came with the program, as `ina switch --program` does."""
-    with Switch({}) as switch:
-        service = serve(switch, source=shared_bundle.device_config.decode() if preloaded else None)
+    with (
+        Switch({}) as switch,
+        closing(serve(switch, source=shared_bundle.device_config.decode() if preloaded else None)) as service,
+    ):
         with connect(service.address) as first:
             assert first.load(shared_bundle) is not preloaded
         kinds = asked(monkeypatch)
@@ -102,7 +102,6 @@ def test_attaching_to_a_switch_with_the_same_program_transfers_no_p4info(
         with connect(service.address) as third:
             assert third.jobs() == {}
         assert "P4INFO_AND_COOKIE" in kinds, "who does not know the program asks for it"
-        service.close()
 
 
 def test_a_program_without_a_cookie_is_known_by_its_p4info_with_a_warning(
@@ -133,13 +132,14 @@ def test_the_cookie_of_a_stranger_is_not_ours(empty: Service, bundle: ProgramBun
         controller.load(bundle)
 
 
-def test_a_program_has_one_cookie_wherever_it_lies(tmp_path: Path, shared_bundle: ProgramBundle) -> None:
+def test_a_program_has_one_cookie_wherever_it_lies(
+    tmp_path: Path, write_file: Callable[[str, str], Path], shared_bundle: ProgramBundle
+) -> None:
     source, defines = source_of("shared", LANES)
     for path in source.parent.glob("include/*.p4"):
         (tmp_path / "include").mkdir(exist_ok=True)
         (tmp_path / "include" / path.name).write_text(path.read_text())
-    copy = tmp_path / source.name
-    copy.write_text(source.read_text())
+    copy = write_file(source.name, source.read_text())
     text = preprocess_once(copy, defines=defines).encode()
     assert text != shared_bundle.device_config, "it names its files"
     assert cookie_of(shared_bundle.p4info, text) == shared_bundle.cookie
@@ -183,14 +183,8 @@ class Mine:
 """
 
 
-def write(folder: Path, text: str) -> Path:
-    path = folder / "mine.py"
-    path.write_text(text)
-    return path
-
-
-def test_a_file_is_run_once_and_gives_what_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path, SOURCE)
+def test_a_file_is_run_once_and_gives_what_is_named(write_file: Callable[[str, str], Path]) -> None:
+    path = write_file("mine.py", SOURCE)
     made = plugins.load(f"{path}:Mine", "ina.memory")()
     assert made.share == 0.5
     assert plugins.load(f"{path}:RUNS", "ina.memory") == [1]
@@ -217,9 +211,11 @@ def test_an_installed_packages_entry_point_is_found(tmp_path: Path, monkeypatch:
         ("1 / 0\n", "f", "mine.py: ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, name: str, said: str) -> None:
+def test_what_is_wrong_with_a_file_is_said(
+    write_file: Callable[[str, str], Path], text: str, name: str, said: str
+) -> None:
     with pytest.raises(BadSpec, match=said):
-        plugins.load(f"{write(tmp_path, text)}:{name}", "ina.memory")
+        plugins.load(f"{write_file('mine.py', text)}:{name}", "ina.memory")
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -87,16 +88,14 @@ class Switch:
 
 @pytest.fixture(scope="module")
 def shared_switch(shared_bundle: ProgramBundle) -> Iterator[Switch]:
-    running = start(shared_bundle, "memory")
-    yield Switch(running, "shared")
-    running.close()
+    with closing(start(shared_bundle, "memory")) as running:
+        yield Switch(running, "shared")
 
 
 @pytest.fixture(scope="module")
 def exclusive_switch(bundle: ProgramBundle) -> Iterator[Switch]:
-    running = start(bundle, "memory")
-    yield Switch(running, "exclusive")
-    running.close()
+    with closing(start(bundle, "memory")) as running:
+        yield Switch(running, "exclusive")
 
 
 def text(row: Row) -> str:

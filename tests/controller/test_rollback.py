@@ -58,9 +58,8 @@ def contents(fabric: Fabric) -> dict[str, list[TableEntry | MulticastGroup]]:
 
 
 def job(first_port: int = 0) -> Part:
-    members = (Member(r, first_port + r, f"02:00:00:00:00:{r:02x}", f"10.0.0.{r + 1}", 9000) for r in (0, 1))
     fallback = Uplink(first_port + 2, "02:00:00:00:fb:01", "10.0.1.1", 4000)
-    return Part(tuple(members), 64, mode="shared", fallback=fallback)
+    return Part(single.members(first_port), 64, mode="shared", fallback=fallback)
 
 
 def deployment() -> Deployment:

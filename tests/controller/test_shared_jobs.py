@@ -8,7 +8,6 @@ import pytest
 
 from controller import (
     BadJob,
-    Member,
     Part,
     ProgramBundle,
     ProgramMismatch,
@@ -40,12 +39,8 @@ ONES, TWOS = [1] * LANES, [2] * LANES
 
 
 def job(ranks: int = 2, *, first_port: int = 0, server: int = 39, **settings: object) -> Part:
-    members = [
-        Member(r, first_port + r, f"02:00:00:00:00:{r:02x}", f"10.0.0.{r + 1}", 9000 + r)
-        for r in range(ranks)
-    ]
     fallback = Uplink(server, f"02:00:00:00:fb:{server:02x}", f"10.0.1.{server}", 4000)
-    return replace(Part(tuple(members), 64, mode="shared", fallback=fallback), **settings)
+    return replace(Part(single.members(first_port, ranks), 64, mode="shared", fallback=fallback), **settings)
 
 
 @pytest.fixture

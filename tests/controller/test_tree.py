@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -356,21 +356,12 @@ def test_controllers_that_choose_the_same_identity_try_again(shared_fabric: Fabr
         }
         for _ in range(4)
     ]
-    admitted: list[TreeAdmission] = []
-    failures: list[BaseException] = []
 
-    def work(controllers: Mapping[str, SwitchSession]) -> None:
-        try:
-            admitted.append(Fleet(controllers).admit(deployment(shared_fabric, TREES["two racks"])))
-        except BaseException as error:
-            failures.append(error)
+    def work(controllers: Mapping[str, SwitchSession]) -> TreeAdmission:
+        return Fleet(controllers).admit(deployment(shared_fabric, TREES["two racks"]))
 
-    threads = [threading.Thread(target=work, args=(controllers,)) for controllers in groups]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(4) as pool:
+        admitted = list(pool.map(work, groups))
     assert len({a.job for a in admitted}) == len({a.generation for a in admitted}) == 4
     assert Fleet(shared_fabric.controllers).read() == {a.job: a for a in admitted}
     for admission in admitted:

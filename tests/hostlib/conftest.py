@@ -1,9 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
+from hostlib import Communicator
 from hostlib.core.window import Kernel
 from hostlib.fallback import FallbackCore, FallbackSettings
 from tests.twins import KERNELS, SERVERS
@@ -12,6 +14,13 @@ from tests.twins import KERNELS, SERVERS
 @pytest.fixture(params=KERNELS)
 def make_kernel(request: pytest.FixtureRequest) -> Callable[[], Kernel]:
     return KERNELS[request.param]
+
+
+@pytest.fixture
+def alone() -> Iterator[Communicator]:
+    """The communicator of the only rank of a job, which needs no switch."""
+    with closing(Communicator(None)) as communicator:
+        yield communicator
 
 
 @pytest.fixture(params=SERVERS)

@@ -119,8 +119,7 @@ def test_what_collided_gets_another_salt_next_time_and_keeps_it(make_kernel: Mak
 
 def test_what_is_sent_again_keeps_its_salt(make_kernel: MakeKernel) -> None:
     window = window_of(make_kernel)
-    for psn in range(WINDOW):
-        hear(window, wire.KIND_RESULT, psn, flags=wire.FLAG_COLLISION)
+    hear(window, wire.KIND_RESULT, range(WINDOW), flags=wire.FLAG_COLLISION)
     sent(window)
     hear(window, wire.KIND_REMINDER, WINDOW, bitmap=1)
     (again,) = sent(window)
@@ -129,18 +128,15 @@ def test_what_is_sent_again_keeps_its_salt(make_kernel: MakeKernel) -> None:
 
 def test_salts_begin_anew_after_255(make_kernel: MakeKernel) -> None:
     window = window_of(make_kernel)
-    for psn in range(WINDOW):
-        hear(window, wire.KIND_RESULT, psn, flags=wire.FLAG_COLLISION, priority=255)
+    hear(window, wire.KIND_RESULT, range(WINDOW), flags=wire.FLAG_COLLISION, priority=255)
     assert sent(window)["priority"].tolist() == [0] * WINDOW
 
 
 def test_a_rank_that_missed_a_collision_learns_of_it_with_the_next_result(make_kernel: MakeKernel) -> None:
     window = window_of(make_kernel)
-    for psn in range(WINDOW):
-        hear(window, wire.KIND_RESULT, psn)
+    hear(window, wire.KIND_RESULT, range(WINDOW))
     sent(window)
-    for psn in range(WINDOW, 2 * WINDOW):
-        hear(window, wire.KIND_RESULT, psn, priority=3)
+    hear(window, wire.KIND_RESULT, range(WINDOW, 2 * WINDOW), priority=3)
     assert sent(window)["priority"].tolist() == [3] * WINDOW
 
 
@@ -153,8 +149,7 @@ def test_after_a_restart_of_the_server_ranks_still_have_the_same_salt(
     core.add_job(FallbackJob(JOB, 0, Tree.star(2), window=WINDOW))
     ranks = [window_of(make_kernel, rank) for rank in range(2)]
     for window in ranks:
-        for psn in range(1, WINDOW):
-            hear(window, wire.KIND_RESULT, psn)
+        hear(window, wire.KIND_RESULT, range(1, WINDOW))
     hear(ranks[0], wire.KIND_RESULT, 0, flags=wire.FLAG_COLLISION, priority=6)
     assert sent(ranks[0])["priority"].tolist() == [7, 0, 0, 0]
     assert sent(ranks[1]).size == 0, "it must not run ahead of what it lacks"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -21,19 +21,23 @@ from hostlib.meet.rendezvous import Rendezvous
 from hostlib.meet.rendezvous_peers import RendezvousPeers
 from hostlib.wire import encodings
 from tests.hostlib.socket_switch import FallbackOnly, SocketSwitch
+from tests.sockets import bound_udp
 
 pytestmark = pytest.mark.filterwarnings("ignore::hostlib.PrecisionWarning")
 
 ENDLESS = {"timeout_s": 3600.0, "straggler_timeout_s": 3600.0}
 """Patience that no test outlasts: what ends has ended for another reason."""
+ONES = np.ones(3, np.float32)
 
 Body = Callable[[ina.Communicator], Any]
 
 
 def on_every_rank(
-    switch: SocketSwitch, body: Body, make: Callable[[ina.JobConfig], ina.Communicator] = ina.Communicator
+    configs: Sequence[ina.JobConfig],
+    body: Body,
+    make: Callable[[ina.JobConfig], ina.Communicator] = ina.Communicator,
 ) -> list[Any]:
-    """Run `body` as each rank; return what each returned or raised."""
+    """Run `body` as each rank; return what each returned or raised, in their order."""
 
     def run(config: ina.JobConfig) -> Any:
         communicator = make(config)
@@ -44,8 +48,19 @@ def on_every_rank(
         finally:
             communicator.close()
 
-    with ThreadPoolExecutor(len(switch.configs)) as pool:
-        return list(pool.map(run, switch.configs))
+    with ThreadPoolExecutor(len(configs)) as pool:
+        return list(pool.map(run, sorted(configs, key=lambda config: config.rank)))
+
+
+def run_ranks(
+    size: int,
+    body: Body,
+    make: Callable[[ina.JobConfig], ina.Communicator] = ina.Communicator,
+    **options: Any,
+) -> list[Any]:
+    """As `on_every_rank`, of a job of this size on a switch of its own with these options."""
+    with SocketSwitch(size, **options) as switch:
+        return on_every_rank(switch.configs, body, make)
 
 
 @pytest.mark.parametrize("framed", [True, False], ids=["loopback", "udp"])
@@ -68,7 +83,7 @@ def test_sums_of_all_kinds(loss: float, framed: bool) -> None:
         ]
 
     with SocketSwitch(3, loss=loss, framed=framed) as switch:
-        outcomes = on_every_rank(switch, body)
+        outcomes = on_every_rank(switch.configs, body)
     for floats, ints, doubles, halves, empty, scalar in outcomes:
         assert np.array_equal(floats, np.full((40, 30), 4.5, np.float32))
         assert np.array_equal(ints, 3 * np.arange(1000))
@@ -96,8 +111,7 @@ def test_a_reduce_gives_the_sum_to_one_rank(loss: float, fallback: bool) -> None
         unchanged = [np.array_equal(a, b) for a, b in zip((floats, ints, doubles), given, strict=True)]
         return [results, unchanged, out]
 
-    with SocketSwitch(3, loss=loss, fallback=fallback) as switch:
-        outcomes = on_every_rank(switch, body)
+    outcomes = run_ranks(3, body, loss=loss, fallback=fallback)
     for rank, (results, unchanged, out) in enumerate(outcomes):
         assert [result is not None for result in results] == [rank == 0, rank == 2, rank == 1, True]
         assert unchanged == [True, rank != 2, True]
@@ -112,8 +126,7 @@ def test_a_reduce_to_different_ranks_raises_everywhere() -> None:
     def body(comm: ina.Communicator) -> Any:
         return comm.reduce(np.ones(3, np.float32), root=comm.rank)
 
-    with SocketSwitch(2) as switch:
-        outcomes = on_every_rank(switch, body)
+    outcomes = run_ranks(2, body)
     for rank, error in enumerate(outcomes):
         assert isinstance(error, ina.RanksDisagree)
         assert str(error).endswith(f"here: sum of 3 float32 for rank {rank}")
@@ -130,8 +143,7 @@ def test_a_switch_without_memory_leaves_everything_to_the_fallback_server(loss: 
             comm.allreduce(huge)
         return values, comm.allreduce(huge // 4)
 
-    with SocketSwitch(3, loss=loss, fallback=True, slots=0, window=32) as switch:
-        outcomes = on_every_rank(switch, body)
+    outcomes = run_ranks(3, body, loss=loss, fallback=True, slots=0, window=32)
     exact = sum(np.random.default_rng(rank).standard_normal(4000).astype(np.float32) for rank in range(3))
     bound = ina.error_bound(float(4 * np.abs(exact).max()), 3)
     for values, ints in outcomes:
@@ -277,8 +289,7 @@ def test_a_congestion_control_is_asked_round_by_round(monkeypatch: pytest.Monkey
             comm.allreduce(np.ones(8000, np.int32))
         return comm.statistics()
 
-    with SocketSwitch(2, slots=0, window=200, fallback=True, congestion="aimd") as switch:
-        outcomes = on_every_rank(switch, body)
+    outcomes = run_ranks(2, body, slots=0, window=200, fallback=True, congestion="aimd")
     for statistics in outcomes:
         assert statistics["packets_results"] == 750
         assert 250 <= statistics["packets_bypassed"] <= 400  # PSNs beyond the first half of each window
@@ -301,8 +312,7 @@ def test_fixed_numbers_do_without_exponents_and_refuse_what_is_too_large() -> No
             comm.allreduce(np.where(np.arange(100) == 40, np.float32(20_000), np.float32(1)))
         return [first, sent, comm.allreduce(values, op="average")]
 
-    with SocketSwitch(2, numbers="fixed", scale_bits=16) as switch:
-        outcomes = on_every_rank(switch, body)
+    outcomes = run_ranks(2, body, numbers="fixed", scale_bits=16)
     exact = np.linspace(-1, 1, 2000, dtype=np.float32)
     for first, sent, average in outcomes:
         assert sent == -(-2000 // 32)
@@ -330,8 +340,7 @@ def test_sums_in_few_bits_take_as_few_packets_and_keep_their_bound(
         assert sent <= -(-5000 // (32 * encodings.per_lane(block))) + window
         return [total, 3 * mean, fine]
 
-    with SocketSwitch(3, loss=loss, numbers=block if job_wide else "exponent") as switch:
-        outcomes = on_every_rank(switch, body)
+    outcomes = run_ranks(3, body, loss=loss, numbers=block if job_wide else "exponent")
     inputs = [np.random.default_rng(rank).uniform(-1, 1, 5000).astype(np.float32) for rank in range(3)]
     exact = np.sum(inputs, axis=0, dtype=np.float64)
     bound = ina.error_bound(0.99, 3, numbers=block)
@@ -355,8 +364,7 @@ def test_with_error_feedback_nothing_is_left_out_for_good(numbers: encodings.Blo
             total += comm.allreduce(values, numbers=numbers, residual=residual)
         return total, residual
 
-    with SocketSwitch(2) as switch:
-        outcomes = on_every_rank(switch, body)
+    outcomes = run_ranks(2, body)
     wanted = np.full(200, rounds * 3e-5)
     wanted[::100] = 2 * rounds
     left = sum(residual for _, residual in outcomes)
@@ -375,30 +383,13 @@ def test_a_sum_that_the_fields_have_no_room_for_is_refused_and_the_job_goes_on()
         whole = comm.allreduce(np.ones(5, np.int32), numbers="block4")  # of which numbers say nothing
         return [*comm.allreduce(ones, numbers="block8").tolist(), *whole.tolist()]
 
-    with SocketSwitch(8) as switch:
-        assert on_every_rank(switch, body) == [[8.0] * 10] * 8
+    assert run_ranks(8, body) == [[8.0] * 10] * 8
 
 
-def test_residuals_that_cannot_be_are_refused() -> None:
-    comm = ina.Communicator(None)
-    one = np.ones(4, np.float32)
-    for residual, why in (
-        (np.zeros(4), "float32 of the array's shape"),
-        (np.zeros(5, np.float32), "shape"),
-        (np.zeros(8, np.float32)[::2], "contiguous"),
-        (one, "shares memory"),
-        ([0.0] * 4, "NumPy array"),
-    ):
-        with pytest.raises(ina.UnsupportedArray, match=why):
-            comm.allreduce(one, numbers="block16", residual=residual)  # type: ignore[arg-type]
-    with pytest.raises(ina.UnsupportedArray, match="block16"):
-        comm.allreduce(one, residual=np.zeros(4, np.float32))
-    with pytest.raises(ina.UnsupportedArray, match="for arrays of floats"):
-        comm.allreduce(np.ones(4, np.int32), numbers="block16", residual=np.zeros(4, np.float32))
-    with pytest.raises(ina.UnsupportedArray, match="'exponent', 'block16', 'block8', 'block4'\\), or None"):
-        comm.allreduce(one, numbers="posit")  # type: ignore[arg-type]
+def test_a_residual_is_added_and_what_remains_is_left_in_it(alone: ina.Communicator) -> None:
     residual = np.full(4, 0.5, np.float32)
-    assert comm.allreduce(one, numbers="block16", residual=residual).tolist() == [1.5] * 4
+    total = alone.allreduce(np.ones(4, np.float32), numbers="block16", residual=residual)
+    assert total.tolist() == [1.5] * 4
     assert not residual.any()
 
 
@@ -408,8 +399,7 @@ def test_fixed_numbers_that_are_too_large_are_repaired_by_the_fallback_server() 
         result = comm.allreduce(values)
         return [result, comm.statistics()["packets_repairs"]]
 
-    with SocketSwitch(3, fallback=True, numbers="fixed") as switch:
-        outcomes = on_every_rank(switch, body)
+    outcomes = run_ranks(3, body, fallback=True, numbers="fixed")
     for result, repairs in outcomes:
         assert np.array_equal(result[[40, 90]], np.full(2, np.float32(3 * np.float64(np.float32(1e30)))))
         assert np.abs(np.delete(result, [40, 90]) - 3.3).max() < 1e-5
@@ -431,16 +421,13 @@ def test_priorities_follow_layer_share_and_progress() -> None:
         comm.progress(9, 9)
         return [unknown, *seen, priority(layer=(0, 9))]
 
-    with SocketSwitch(2, fallback=True) as switch:
-        for unknown, neutral, front, back, given, last in on_every_rank(switch, body):
-            assert unknown > 0
-            assert 0 < neutral < front
-            assert back < front < last
-            assert given == 7
-    with SocketSwitch(1) as switch:
-        assert on_every_rank(switch, body) == [[0, 0, 0, 0, 7, 0]]  # exclusive: nobody to be compared with
-    with SocketSwitch(1, fallback=True, priority=9) as switch:
-        assert on_every_rank(switch, body) == [[9, 9, 9, 9, 7, 9]]
+    for unknown, neutral, front, back, given, last in run_ranks(2, body, fallback=True):
+        assert unknown > 0
+        assert 0 < neutral < front
+        assert back < front < last
+        assert given == 7
+    assert run_ranks(1, body) == [[0, 0, 0, 0, 7, 0]]  # exclusive: nobody to be compared with
+    assert run_ranks(1, body, fallback=True, priority=9) == [[9, 9, 9, 9, 7, 9]]
 
 
 def test_ranks_that_wait_for_each_call_vote_less_and_less() -> None:
@@ -460,8 +447,7 @@ def test_ranks_that_wait_for_each_call_vote_less_and_less() -> None:
             votes.append(comm.statistics()["packets_sent"] - before - calls)
         return votes
 
-    with SocketSwitch(2, **ENDLESS) as switch:
-        votes = on_every_rank(switch, body)
+    votes = run_ranks(2, body, **ENDLESS)
     assert votes[0] == votes[1]
     waiting, mixed, again = votes[0]
     assert waiting == 6, "at calls 1, 2, 4, 8, 16 and 32"
@@ -479,8 +465,7 @@ def test_asynchronous_collectives_run_in_order_beside_blocking_ones() -> None:
         assert handles[3].result()[0] == 6.0
         return [*results, float(between[0])]
 
-    with SocketSwitch(2) as switch:
-        outcomes = on_every_rank(switch, body)
+    outcomes = run_ranks(2, body)
     assert outcomes == [[*(2.0 * i for i in range(20)), 1.0, 2.0]] * 2
 
 
@@ -488,9 +473,8 @@ def test_close_finishes_what_was_submitted() -> None:
     def body(comm: ina.Communicator) -> list[ina.Handle]:
         return [comm.allreduce_async(np.ones(2000, np.float32)) for _ in range(5)]
 
-    with SocketSwitch(2) as switch:
-        for handles in on_every_rank(switch, body):
-            assert [handle.result()[0] for handle in handles] == [2.0] * 5
+    for handles in run_ranks(2, body):
+        assert [handle.result()[0] for handle in handles] == [2.0] * 5
 
 
 def test_numbers_that_cannot_be_summed_raise_everywhere_and_the_job_goes_on() -> None:
@@ -511,8 +495,7 @@ def test_numbers_that_cannot_be_summed_raise_everywhere_and_the_job_goes_on() ->
                 seen.append(error)
         return seen
 
-    with SocketSwitch(2) as switch:
-        outcomes = on_every_rank(switch, body)
+    outcomes = run_ranks(2, body)
     for nonfinite, overflow, propagated, fine in outcomes:
         assert isinstance(nonfinite, ina.NonFiniteError)
         assert nonfinite.element == 32
@@ -540,8 +523,7 @@ def test_in_few_bits_a_packet_that_is_not_finite_raises_or_is_nan_and_leaves_no_
         total = comm.allreduce(values, numbers=numbers, residual=residual, nonfinite="propagate")
         return [caught.value.element, total, residual, values]
 
-    with SocketSwitch(2) as switch:
-        outcomes = on_every_rank(switch, body)
+    outcomes = run_ranks(2, body)
     middle = slice(packet, 2 * packet)
     exact = sum(values.astype(np.float64) for *_, values in outcomes)
     left = sum(residual for _, _, residual, _ in outcomes)
@@ -561,8 +543,7 @@ def test_different_lengths_raise_on_every_rank_and_end_the_job() -> None:
             comm.allreduce_async(np.ones(3, np.float32)).wait()
         return str(first.value), str(second.value)
 
-    with SocketSwitch(2) as switch:
-        outcomes = on_every_rank(switch, body)
+    outcomes = run_ranks(2, body)
     for rank, (first, second) in enumerate(outcomes):
         assert first == second
         assert first.startswith("job 7, PSN 0..7: ranks disagree")
@@ -570,36 +551,28 @@ def test_different_lengths_raise_on_every_rank_and_end_the_job() -> None:
 
 
 def test_a_switch_that_is_not_there_is_named_with_the_job() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
+    with bound_udp() as free:
         transport = ina.TransportConfig("loopback", "127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}")
     config = ina.JobConfig(9, 0, 2, 32, transport, timeout_s=0.4)
-    communicator = ina.Communicator(config)
-    told = rf"job 9, PSN 0\.\.0: no answer from the switch at {transport.switch} for"
-    with pytest.raises(ina.PeerTimeout, match=told):
-        communicator.allreduce(np.ones(3, np.int32))
-    communicator.close()
+    with closing(ina.Communicator(config)) as communicator:
+        told = rf"job 9, PSN 0\.\.0: no answer from the switch at {transport.switch} for"
+        with pytest.raises(ina.PeerTimeout, match=told):
+            communicator.allreduce(np.ones(3, np.int32))
 
 
 def test_the_death_of_a_rank_that_the_launcher_saw_reaches_the_others_before_their_patience_ends() -> None:
-    with SocketSwitch(2, **ENDLESS) as switch, Rendezvous(job=7, size=2) as meeting:
+    with Rendezvous(job=7, size=2) as meeting:
 
-        def run(rank: int) -> Any:
-            peers = RendezvousPeers(meeting.address, job=7, rank=rank, size=2, token=meeting.token)
-            communicator = ina.Communicator(switch.configs[rank], peers)
-            try:
-                communicator.barrier()
-                if rank == 1:
-                    meeting.ended(1, 137, "killed by SIGKILL")
-                else:
-                    communicator.allreduce(np.ones(3, np.float32))
-            except ina.PeerLost as error:
-                return error
-            finally:
-                communicator.close()
+        def make(config: ina.JobConfig) -> ina.Communicator:
+            peers = RendezvousPeers(meeting.address, job=7, rank=config.rank, size=2, token=meeting.token)
+            return ina.Communicator(config, peers)
 
-        with ThreadPoolExecutor(2) as pool:
-            error, _ = pool.map(run, range(2))
+        def body(comm: ina.Communicator) -> Any:
+            comm.barrier()
+            return comm.allreduce(ONES) if comm.rank == 0 else meeting.ended(1, 137, "killed by SIGKILL")
+
+        error, _ = run_ranks(2, body, make, **ENDLESS)
+    assert isinstance(error, ina.PeerLost)
     assert str(error) == "job 7, PSN 1..2: lost rank 1: killed by SIGKILL"
     assert error.missing == (1,)
 
@@ -611,36 +584,55 @@ def test_numbers_of_numpy_serve_as_arguments() -> None:
         whole = np.int64(1)
         return comm.reduce(one, root=whole, priority=np.uint8(7), layer=(whole, np.int32(3)))  # type: ignore[arg-type]
 
-    with SocketSwitch(2, fallback=True) as switch:
-        nothing, total = on_every_rank(switch, body)
+    nothing, total = run_ranks(2, body, fallback=True)
     assert nothing is None
     assert np.array_equal(total, np.full(3, 2, np.float32))
 
 
-def test_arguments_are_checked_before_anything_is_sent() -> None:
-    communicator = ina.Communicator(None)
-    with pytest.raises(ina.UnsupportedArray, match="op is 'max'"):
-        communicator.allreduce(np.ones(3), op="max")  # type: ignore[arg-type]
-    with pytest.raises(ina.UnsupportedArray, match="nonfinite is 'ignore'"):
-        communicator.allreduce(np.ones(3), nonfinite="ignore")  # type: ignore[arg-type]
-    with pytest.raises(ina.UnsupportedArray, match="average of int32"):
-        communicator.allreduce(np.ones(3, np.int32), op="average")
-    for layer in ((3, 3), (-1, 2), (0,), "front", (0.0, 1)):
-        with pytest.raises(ina.UnsupportedArray, match=r"layer is .*, must be"):
-            communicator.allreduce(np.ones(3), layer=layer)  # type: ignore[arg-type]
-    for priority in (-1, 256, 1.0):
-        with pytest.raises(ina.UnsupportedArray, match=r"priority is .*, must be 0\.\.255"):
-            communicator.allreduce_async(np.ones(3), priority=priority)  # type: ignore[arg-type]
-    for root in (1, -1, 0.0, False, None, "0", np.True_):
-        with pytest.raises(ValueError, match=r"root is .*, must be a rank: 0\.\.0, a whole number"):
-            communicator.reduce(np.ones(3), root=root)  # type: ignore[arg-type]
-    assert communicator.reduce(np.ones(3), root=np.int64(0)) is not None  # type: ignore[arg-type]
-    for name in (b"w", 3, object()):
-        with pytest.raises(ina.UnsupportedArray, match=r"name is .*, must be a text or None"):
-            communicator.allreduce(np.ones(3), name=name)  # type: ignore[arg-type]
-    with pytest.raises(ina.UnsupportedArray, match="op is array"):
-        communicator.allreduce(np.ones(3), op=np.ones(3))  # type: ignore[arg-type]
-    communicator.close()
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"op": "max"}, "op is 'max'"),
+        ({"op": np.ones(3)}, "op is array"),
+        ({"nonfinite": "ignore"}, "nonfinite is 'ignore'"),
+        ({"array": np.ones(3, np.int32), "op": "average"}, "average of int32"),
+        *(
+            ({"layer": layer}, r"layer is .*, must be")
+            for layer in ((3, 3), (-1, 2), (0,), "front", (0.0, 1))
+        ),
+        *(({"priority": priority}, r"priority is .*, must be 0\.\.255") for priority in (-1, 256, 1.0)),
+        *(({"name": name}, r"name is .*, must be a text or None") for name in (b"w", 3, object())),
+        *(
+            ({"numbers": "block16", "residual": residual}, why)
+            for residual, why in (
+                (np.zeros(3), "float32 of the array's shape"),
+                (np.zeros(5, np.float32), "shape"),
+                (np.zeros(6, np.float32)[::2], "contiguous"),
+                (ONES, "shares memory"),
+                ([0.0] * 3, "NumPy array"),
+            )
+        ),
+        ({"residual": np.zeros(3, np.float32)}, "block16"),
+        (
+            {"array": np.ones(3, np.int32), "numbers": "block16", "residual": np.zeros(3, np.float32)},
+            "for arrays of floats",
+        ),
+        ({"numbers": "posit"}, "'exponent', 'block16', 'block8', 'block4'\\), or None"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+@pytest.mark.parametrize("call", ["allreduce", "allreduce_async"])
+def test_arguments_are_checked_before_anything_is_sent(
+    alone: ina.Communicator, call: str, arguments: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ina.UnsupportedArray, match=why):
+        getattr(alone, call)(**{"array": ONES, **arguments})
+
+
+@pytest.mark.parametrize("root", [1, -1, 0.0, False, None, "0", np.True_])
+def test_a_root_that_is_no_rank_is_refused(alone: ina.Communicator, root: Any) -> None:
+    with pytest.raises(ValueError, match=r"root is .*, must be a rank: 0\.\.0, a whole number"):
+        alone.reduce(np.ones(3), root=root)
 
 
 def test_a_handle_can_be_asked_before_it_is_done() -> None:
@@ -674,5 +666,4 @@ def test_the_memory_of_an_array_is_free_once_its_collective_is_over() -> None:
             found.append(gone() is None)
         return found
 
-    with SocketSwitch(2) as switch:
-        assert on_every_rank(switch, body) == [[True] * 2] * 2
+    assert run_ranks(2, body) == [[True] * 2] * 2

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel
 from tests.hostlib.compiled_switch import exclusive_switch
 from tests.hostlib.one_window import begin, hear, sent
-from tests.hostlib.test_fallback_window import Recorder, header, shared_network
+from tests.hostlib.test_fallback_window import Recorder, bypasses, header, shared_network
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork, endpoints
 from tests.twins.kernel import NumpyKernel
 
@@ -107,11 +107,8 @@ class TestAimd:
     def test_slow_start_takes_an_mtu_for_each_result_up_to_the_threshold(self) -> None:
         control = Aimd(initial_packets=2, step_packets=5, threshold=100)
         assert control.start(1000) == Limits(2, 1000)
-        assert control.on_round(a_round(2)).in_flight == 12
-        assert control.on_round(a_round(12)).in_flight == 72
-        assert control.on_round(a_round(72)).in_flight == 100
-        assert control.on_round(a_round(100)).in_flight == 105
-        assert control.on_round(a_round(105)).in_flight == 110
+        in_flight = [control.on_round(a_round(results)).in_flight for results in (2, 12, 72, 100, 105)]
+        assert in_flight == [12, 72, 100, 105, 110]
 
     def test_a_mark_halves_and_ends_slow_start(self) -> None:
         control = Aimd()
@@ -133,6 +130,13 @@ class TestAimd:
         assert 95 <= first + second <= 210
 
 
+def a2tp(window: int, **fields: float) -> A2tp:
+    """Return a control with these fields that has started with this window."""
+    control = A2tp(**fields)  # type: ignore[arg-type]
+    control.start(window)
+    return control
+
+
 class TestA2tp:
     def test_it_starts_with_everything_and_believes_in_no_straggler(self) -> None:
         control = A2tp()
@@ -140,29 +144,25 @@ class TestA2tp:
         assert (control.alpha, control.beta, control.gamma) == (0, 0, 1)
 
     def test_the_averages_follow_the_published_gains(self) -> None:
-        control = A2tp()
-        control.start(64)
+        control = a2tp(64)
         control.on_round(a_round(64, marked=32, collided=16, waiting=0.25))
         assert control.alpha == pytest.approx(1 / 8 * 0.5)
         assert control.beta == pytest.approx(1 / 8 * 0.25)
         assert control.gamma == pytest.approx(63 / 64 + 1 / 64 * 0.75)
 
     def test_marks_cut_the_window_by_half_of_their_average_share(self) -> None:
-        control = A2tp(alpha=0.5)
-        control.start(100)
+        control = a2tp(100, alpha=0.5)
         control.on_round(a_round(100, marked=50))
         assert control.on_round(a_round(100, marked=100)).in_flight == 75, "sent before the cut"
         assert control.on_round(a_round(75)).in_flight == 76
 
     def test_marks_on_everything_halve_in_the_long_run(self) -> None:
-        control = A2tp(alpha=1.0)
-        control.start(64)
+        control = a2tp(64, alpha=1.0)
         rounds = [control.on_round(a_round(1, marked=1)).in_flight for _ in range(14)]
         assert rounds == [32, 32, 16, 16, 8, 8, 4, 4, 2, 2, 1, 1, 1, 1]
 
     def test_a_few_collisions_are_tolerated(self) -> None:
-        control = A2tp(initial_packets=50)
-        control.start(100)
+        control = a2tp(100, initial_packets=50)
         for _ in range(100):
             control.on_round(a_round(100, collided=9))
         assert control._aggregator == 100
@@ -170,16 +170,14 @@ class TestA2tp:
 
     def test_a_job_without_straggler_gives_slots_up_in_proportion(self) -> None:
         """1 - (beta - 0.1)^1 / 1.9 with beta = 0.55."""
-        control = A2tp(beta=0.55)
-        control.start(1000)
+        control = a2tp(1000, beta=0.55)
         control.on_round(a_round(1000, collided=550))
         assert control._aggregator == int(1000 * (1 - 0.45 / 1.9))
 
     def test_a_job_with_a_straggler_gives_up_half_at_once(self) -> None:
         """(beta - 0.1)^0 / 1.9 = 0.526, whatever the contention beyond the tolerance."""
         for beta in (0.11, 0.5, 1.0):
-            control = A2tp(beta=beta, gamma=0.0)
-            control.start(1000)
+            control = a2tp(1000, beta=beta, gamma=0.0)
             control.on_round(a_round(1000, collided=round(1000 * beta), waiting=1.0))
             assert control._aggregator == int(1000 * (1 - 1 / 1.9)) == 473
 
@@ -189,22 +187,19 @@ class TestA2tp:
     ) -> None:
         windows = []
         for degree in sorted((gamma, other)):
-            control = A2tp(beta=beta, gamma=degree)
-            control.start(1000)
+            control = a2tp(1000, beta=beta, gamma=degree)
             control.on_round(a_round(1000, collided=round(1000 * beta), waiting=1 - degree))
             windows.append(control._aggregator)
         assert windows[0] <= windows[1]
 
     def test_the_straggling_degree_converges_to_the_share_that_came_promptly(self) -> None:
-        control = A2tp()
-        control.start(100)
+        control = a2tp(100)
         for _ in range(1000):
             control.on_round(a_round(100, waiting=0.7))
         assert control.gamma == pytest.approx(0.3, abs=1e-5)
 
     def test_claims_are_the_same_share_of_the_core_window_as_of_what_is_in_flight(self) -> None:
-        control = A2tp(alpha=1.0)
-        control.start(512)
+        control = a2tp(512, alpha=1.0)
         limits = control.on_round(a_round(512, marked=512))
         assert limits == Limits(256, 512)
         control.beta = 1.0
@@ -214,8 +209,7 @@ class TestA2tp:
         assert limits == Limits(256, 512 * 121 // 256)
 
     def test_an_aggregator_window_stays_until_results_show_its_cut(self) -> None:
-        control = A2tp(beta=1.0, gamma=0.0)
-        control.start(1000)
+        control = a2tp(1000, beta=1.0, gamma=0.0)
         collided = a_round(1000, collided=1000, waiting=1.0)
         windows = []
         for _ in range(6):
@@ -297,7 +291,6 @@ def test_whatever_order_results_come_in_the_rounds_are_the_same(
 
 
 def test_ranks_agree_on_rounds_limits_and_lines_however_their_packets_are_delayed() -> None:
-    controls: list[A2tp] = []
     outcomes: dict[int, list[tuple[Round, Limits]]] = {}
 
     class Watched(A2tp):
@@ -308,16 +301,13 @@ def test_ranks_agree_on_rounds_limits_and_lines_however_their_packets_are_delaye
             outcomes.setdefault(id(self), []).append((outcome, limits))
             return limits
 
-    def make() -> A2tp:
-        controls.append(Watched())
-        return controls[-1]
-
+    controls = [Watched() for _ in range(4)]
     network = shared_network(
         NativeKernel,
         4,
         window=128,
         slots=8,
-        make_congestion=make,
+        make_congestion=iter(controls).__next__,
         impairments=Impairments(reorder=0.2, reorder_s=30e-6),
     )
     for _ in range(3):
@@ -332,15 +322,7 @@ def test_a_line_holds_from_a_packet_on_that_nobody_has_sent(make_kernel: MakeKer
     network = shared_network(
         make_kernel, window=64, make_congestion=lambda: Recorder(Limits(8, 8), Limits(8, 3))
     )
-    bypassing: dict[tuple[int, int], bool] = {}
-
-    def watch(worker: int, packet: bytes, upwards: bool) -> bool:
-        fields = header(packet)
-        if upwards and not fields["flags"] & wire.FLAG_RESEND:
-            bypassing[worker, fields["psn"]] = bool(fields["flags"] & wire.FLAG_BYPASS)
-        return True
-
-    network.on_packet = watch
+    bypassing = bypasses(network)
     network.run([np.ones(32 * 20, np.int32)] * 2)
     network.run([np.ones(32 * 70, np.int32)] * 2)
     beyond = 8 + 2 * 8  # of the first round, and two windows
@@ -386,13 +368,8 @@ def test_a_packet_whose_query_goes_unanswered_is_sent_again_with_a_mark(make_ker
 
 
 def test_all_ranks_hear_how_long_the_one_waits_that_waits_most(make_kernel: MakeKernel) -> None:
-    controls: list[Recorder] = []
-
-    def make() -> Recorder:
-        controls.append(Recorder(Limits(4, 4)))
-        return controls[-1]
-
-    network = shared_network(make_kernel, 3, window=32, make_congestion=make)
+    controls = [Recorder(Limits(4, 4)) for _ in range(3)]
+    network = shared_network(make_kernel, 3, window=32, make_congestion=iter(controls).__next__)
     for starts_us in ([0, 0, 0], [0, 0, 5000], [0, 0, 0], [0, 0, 0]):
         network.run([np.ones(32 * 12, np.int32)] * 3, starts_us=starts_us)
     first, second, straggler = ([outcome.waiting for outcome in control.rounds] for control in controls)
@@ -410,9 +387,8 @@ def test_waiting_is_told_whatever_the_numbers(make_kernel: MakeKernel) -> None:
     for numbers in ("exponent", "fixed"):
         for make in makers:
             controls = [Recorder(Limits(4, 4)) for _ in range(2)]
-            unused = iter(controls)
             network = shared_network(
-                make_kernel, window=32, make_congestion=lambda unused=unused: next(unused), numbers=numbers
+                make_kernel, window=32, make_congestion=iter(controls).__next__, numbers=numbers
             )
             for start_us in (0, 5000, 0, 0):
                 results = network.run([make(), make()], starts_us=[0, start_us])  # type: ignore[arg-type]
@@ -422,9 +398,9 @@ def test_waiting_is_told_whatever_the_numbers(make_kernel: MakeKernel) -> None:
             assert 0 < max(told[0]) < 1
 
 
-def exclusive_network(make_kernel: MakeKernel, make_congestion: Callable[[], Congestion]) -> VirtualNetwork:
-    switch = exclusive_switch(JOB, 2, 64)
-    return VirtualNetwork(switch, make_kernel, size=2, slots=64, lanes=LANES, make_congestion=make_congestion)
+def exclusive_network(make_kernel: MakeKernel, controls: Sequence[Congestion]) -> VirtualNetwork:
+    switch, make = exclusive_switch(JOB, 2, 64), iter(controls).__next__
+    return VirtualNetwork(switch, make_kernel, size=2, slots=64, lanes=LANES, make_congestion=make)
 
 
 class Hears(Recorder):
@@ -433,13 +409,8 @@ class Hears(Recorder):
 
 @pytest.mark.parametrize("lost", ["contribution", "result"])
 def test_all_ranks_hear_of_a_loss_of_one(make_kernel: MakeKernel, lost: str) -> None:
-    controls: list[Hears] = []
-
-    def make_congestion() -> Congestion:
-        controls.append(Hears(Limits(8, 32)))
-        return controls[-1]
-
-    network = exclusive_network(make_kernel, make_congestion)
+    controls = [Hears(Limits(8, 32)) for _ in range(2)]
+    network = exclusive_network(make_kernel, controls)
     dropped: list[int] = []
 
     def watch(worker: int, packet: bytes, upwards: bool) -> bool:
@@ -459,13 +430,8 @@ def test_all_ranks_hear_of_a_loss_of_one(make_kernel: MakeKernel, lost: str) -> 
 
 
 def test_losses_are_not_told_where_no_rule_hears_of_them(make_kernel: MakeKernel) -> None:
-    controls: list[Recorder] = []
-
-    def make_congestion() -> Congestion:
-        controls.append(Recorder(Limits(8, 32)))
-        return controls[-1]
-
-    network = exclusive_network(make_kernel, make_congestion)
+    controls = [Recorder(Limits(8, 32)) for _ in range(2)]
+    network = exclusive_network(make_kernel, controls)
     network.impairments = Impairments(loss=0.02)
     network.run([np.ones(32 * 160, np.int32)] * 2)
     assert sum(each.lost + each.collided for control in controls for each in control.rounds) == 0

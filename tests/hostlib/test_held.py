@@ -15,6 +15,7 @@ import pytest
 from hostlib import _native
 from hostlib.io.datagrams import PacketSocket, open_socket
 from hostlib.io.held import HeldAddress
+from tests.sockets import bound_udp
 
 NOBODY = 65534
 
@@ -26,9 +27,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def udp(stack: ExitStack) -> socket.socket:
-    made = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-    made.bind(("127.0.0.1", 0))
-    return made
+    return stack.enter_context(bound_udp())
 
 
 def held(stack: ExitStack, switch: socket.socket) -> HeldAddress:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import hostlib as ina
 from tests.hostlib.socket_switch import SocketSwitch
-from tests.hostlib.test_communicator import on_every_rank
+from tests.hostlib.test_communicator import on_every_rank, run_ranks
 
 ROOT = Path(__file__).parents[2]
 ONES = np.ones(6, np.float32)
@@ -49,11 +49,6 @@ class Elsewhere(Tensor):
 
     def __dlpack__(self, **options: Any) -> Any:
         raise BufferError("device 2")
-
-
-@pytest.fixture
-def alone() -> ina.Communicator:
-    return ina.Communicator(None)
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
@@ -160,14 +155,13 @@ def test_arrays_of_all_kinds_are_summed_in_the_switch(tmp_path: Path) -> None:
     def body(comm: ina.Communicator) -> list[Any]:
         return [comm.allreduce(array) for array in given]
 
-    with SocketSwitch(2) as switch:
-        for results in on_every_rank(switch, body):
-            for array, result in zip(given, results, strict=True):
-                plain = np.asarray(array)
-                assert type(result) is np.ndarray
-                assert result.dtype == plain.dtype.newbyteorder("=")
-                assert result.shape == plain.shape
-                assert np.array_equal(result, 2 * plain)
+    for results in run_ranks(2, body):
+        for array, result in zip(given, results, strict=True):
+            plain = np.asarray(array)
+            assert type(result) is np.ndarray
+            assert result.dtype == plain.dtype.newbyteorder("=")
+            assert result.shape == plain.shape
+            assert np.array_equal(result, 2 * plain)
 
 
 def test_outputs_of_all_kinds_are_written_by_the_switch(tmp_path: Path) -> None:
@@ -184,10 +178,9 @@ def test_outputs_of_all_kinds_are_written_by_the_switch(tmp_path: Path) -> None:
             assert comm.allreduce(np.arange(6, dtype=np.float32).reshape(2, 3), out=out) is out
         return [np.array(out) for out in outs]
 
-    with SocketSwitch(2) as switch:
-        for results in on_every_rank(switch, body):
-            for result in results:
-                assert result.tolist() == [[0, 2, 4], [6, 8, 10]]
+    for results in run_ranks(2, body):
+        for result in results:
+            assert result.tolist() == [[0, 2, 4], [6, 8, 10]]
 
 
 def test_a_tensor_comes_back_as_one() -> None:
@@ -201,13 +194,12 @@ def test_a_tensor_comes_back_as_one() -> None:
         assert comm.allreduce(single, out=single) is single
         return [*results, single]
 
-    with SocketSwitch(2) as switch:
-        for rank, (one, two, reduced, in_place) in enumerate(on_every_rank(switch, body)):
-            assert type(one) is type(two) is Tensor
-            assert (one.array.dtype, two.array.dtype) == (np.float32, np.float64)
-            assert one.array.tolist() == in_place.array.tolist() == [2, 2, 2, 2]
-            assert two.array.tolist() == [[2, 2], [2, 2]]
-            assert (reduced is None) == (rank == 0)
+    for rank, (one, two, reduced, in_place) in enumerate(run_ranks(2, body)):
+        assert type(one) is type(two) is Tensor
+        assert (one.array.dtype, two.array.dtype) == (np.float32, np.float64)
+        assert one.array.tolist() == in_place.array.tolist() == [2, 2, 2, 2]
+        assert two.array.tolist() == [[2, 2], [2, 2]]
+        assert (reduced is None) == (rank == 0)
 
 
 def test_torch_tensors_on_the_cpu_are_summed() -> None:
@@ -226,14 +218,13 @@ def test_torch_tensors_on_the_cpu_are_summed() -> None:
             comm.allreduce(gradient.detach() * 0 + 1, out=torch.zeros(2, 6)[:, ::2]),
         ]
 
-    with SocketSwitch(2) as switch:
-        for averages, transposed, scalar, ints, doubles, sliced in on_every_rank(switch, body):
-            assert torch.equal(averages, torch.full((2, 3), 1.5))
-            assert torch.equal(transposed, torch.full((3, 2), 2.0))
-            assert torch.equal(scalar, torch.tensor(3.0))
-            assert torch.equal(ints, torch.full((3,), 2, dtype=torch.int32))
-            assert torch.equal(doubles, torch.full((3,), 2.0, dtype=torch.float64))
-            assert torch.equal(sliced, torch.full((2, 3), 2.0))
+    for averages, transposed, scalar, ints, doubles, sliced in run_ranks(2, body):
+        assert torch.equal(averages, torch.full((2, 3), 1.5))
+        assert torch.equal(transposed, torch.full((3, 2), 2.0))
+        assert torch.equal(scalar, torch.tensor(3.0))
+        assert torch.equal(ints, torch.full((3,), 2, dtype=torch.int32))
+        assert torch.equal(doubles, torch.full((3,), 2.0, dtype=torch.float64))
+        assert torch.equal(sliced, torch.full((2, 3), 2.0))
 
 
 def test_torch_tensors_that_cannot_be_summed_are_refused(alone: ina.Communicator) -> None:
@@ -272,8 +263,7 @@ def test_float64_beyond_float32_is_named_for_what_it_is() -> None:
         assert (propagated[96:] == 2).all()
         return [str(caught.value)]
 
-    with SocketSwitch(2) as switch:
-        (other,), (holder,) = on_every_rank(switch, body)
+    (other,), (holder,) = run_ranks(2, body)
     limit = (
         "beyond the range of float32 (3.4e+38), in which float64 is summed, "
         "in the packet that starts at element 64"
@@ -295,7 +285,7 @@ def test_a_float32_that_is_not_finite_is_called_that(alone: ina.Communicator) ->
 def test_a_sum_beyond_float16_is_infinite_without_a_word() -> None:
     with SocketSwitch(2) as switch:
         body = lambda comm: comm.allreduce(np.array([60000, 1], np.float16)).tolist()  # noqa: E731
-        assert on_every_rank(switch, body) == [[np.inf, 2]] * 2
+        assert on_every_rank(switch.configs, body) == [[np.inf, 2]] * 2
 
 
 WARNS_ONCE = """

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from types import FrameType
 
 import numpy as np
@@ -87,14 +87,12 @@ def test_an_interrupt_at_any_point_leaves_the_turn_to_the_next_call() -> None:
 def test_an_interrupt_at_any_point_of_a_job_ends_it_or_does_no_harm() -> None:
     one, met = np.ones(3, np.float32), set()
     for number in itertools.count(1):
-        with SocketSwitch(1, **ENDLESS) as switch:
-            comm = ina.Communicator(switch.configs[0])
+        with SocketSwitch(1, **ENDLESS) as switch, closing(ina.Communicator(switch.configs[0])) as comm:
             with interrupted_at(number) as where:
                 comm.allreduce(one)
             met.update(where)
             with suppress(Interrupted):
                 assert np.array_equal(comm.allreduce(2 * one), 2 * one), where
-            comm.close()
         if not where:
             assert {"Communicator._run", "Window.begin", "Link.pump", "Window.numeric_errors"} <= met
             return

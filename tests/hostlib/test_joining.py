@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from hostlib import _native
 from hostlib.collectives import COUNTED, KEYS
 from tests.hostlib.socket_switch import SocketSwitch
 from tests.hostlib.test_communicator import ENDLESS
+from tests.sockets import bound_udp
 
 pytestmark = pytest.mark.filterwarnings("ignore::hostlib.PrecisionWarning")
 
@@ -96,8 +96,7 @@ def test_a_process_alone_can_begin_again(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_taken_address_is_refused() -> None:
-    with SocketSwitch(1) as switch, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        taken.bind(("127.0.0.1", 0))
+    with SocketSwitch(1) as switch, bound_udp() as taken:
         local = f"127.0.0.1:{taken.getsockname()[1]}"
         transport = ina.TransportConfig("udp", local, switch.configs[0].transport.switch)
         with pytest.raises(ina.ConfigError, match=f"cannot open {local}.*Address already in use"):

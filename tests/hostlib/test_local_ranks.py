@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +23,7 @@ from hostlib.meet.rendezvous_peers import RendezvousPeers
 from hostlib.wire import encodings
 from tests import effort
 from tests.hostlib.socket_switch import JOB, SocketSwitch
-from tests.hostlib.test_communicator import ENDLESS
+from tests.hostlib.test_communicator import ENDLESS, on_every_rank
 
 Hosts = tuple[tuple[int, ...], ...]
 TWO_BY_TWO: Hosts = ((0, 1), (2, 3))
@@ -52,20 +51,10 @@ def join(config: JobConfig, limits: Limits | None = None) -> Communicator:
     return Communicator(config, peers, limits)
 
 
-def each(configs: list[JobConfig], work: Callable[[Communicator], Any]) -> list[Any]:
-    """Return what each rank comes to: a result, or an exception."""
-
-    def rank(config: JobConfig) -> Any:
-        communicator = join(config)
-        try:
-            return work(communicator)
-        except Exception as error:
-            return error
-        finally:
-            communicator.close()
-
-    with ThreadPoolExecutor(len(configs)) as threads:
-        return list(threads.map(rank, sorted(configs, key=lambda config: config.rank)))
+def run_job(work: Callable[[Communicator], Any], hosts: Hosts = TWO_BY_TWO, **fields: Any) -> list[Any]:
+    """Return what each rank of such a job comes to: a result, or an exception."""
+    with job(hosts, **fields) as configs:
+        return on_every_rank(configs, work, join)
 
 
 def data(rank: int, length: int, seed: int) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -85,9 +74,8 @@ def data(rank: int, length: int, seed: int) -> np.ndarray[Any, np.dtype[np.float
 def test_sums_are_within_the_bound_and_the_same_on_all_ranks(
     hosts: Hosts, length: int, op: Any, numbers: Any, seed: int
 ) -> None:
-    with job(hosts) as configs:
-        results = each(configs, lambda c: c.allreduce(data(c.rank, length, seed), op, numbers=numbers))
-    size = len(configs)
+    results = run_job(lambda c: c.allreduce(data(c.rank, length, seed), op, numbers=numbers), hosts)
+    size = sum(map(len, hosts))
     inputs = np.array([data(rank, length, seed) for rank in range(size)], np.float64)
     exact = inputs.sum(axis=0) / (size if op == "average" else 1)
     largest = float(np.abs(inputs).max(initial=0))
@@ -98,14 +86,13 @@ def test_sums_are_within_the_bound_and_the_same_on_all_ranks(
 
 def test_one_machine_of_many_ranks_among_many_machines_is_within_the_bound() -> None:
     many = tuple(range(9))
-    with job((many, *((rank,) for rank in range(9, 17)))) as configs:
-        unit = 2.0 ** (16 - encodings.scale_log2(126 + 5, 9))  # of a packet whose largest is 9 * 1.9
-        half = np.full(8, 20.5 * unit, np.float32)  # all rounded to the same side
-        half[0] = 1.9
-        results = each(
-            configs,
-            lambda c: c.allreduce(half if c.rank > 8 else np.full(8, 1.9, np.float32), numbers="block16"),
-        )
+    unit = 2.0 ** (16 - encodings.scale_log2(126 + 5, 9))  # of a packet whose largest is 9 * 1.9
+    half = np.full(8, 20.5 * unit, np.float32)  # all rounded to the same side
+    half[0] = 1.9
+    results = run_job(
+        lambda c: c.allreduce(half if c.rank > 8 else np.full(8, 1.9, np.float32), numbers="block16"),
+        (many, *((rank,) for rank in range(9, 17))),
+    )
     exact = 9 * float(np.float32(1.9)) + 8 * float(half[1])
     error = abs(float(results[0][1]) - exact)
     flat = hostlib.error_bound(1.9, 17, numbers="block16")
@@ -127,8 +114,7 @@ def test_int32_is_exact_and_overflows_by_name_on_all_ranks() -> None:
         found = [e.value.element for e in (on_a_machine, between_machines, at_70)]
         return total.tolist(), found, after
 
-    with job() as configs:
-        results = each(configs, work)
+    results = run_job(work)
     assert results == [([10 * i for i in range(100)], [0, 0, 64], [4, 4, 4])] * 4
 
 
@@ -149,8 +135,7 @@ def test_calls_of_every_kind() -> None:
             c.statistics()["elements"] > 100_000,
         )
 
-    with job() as configs:
-        results = each(configs, work)
+    results = run_job(work)
     for rank, (fused, reduced, big, mine, counted) in enumerate(results):
         assert fused
         assert reduced == ([6.0] * 5 if rank == 3 else None)
@@ -164,15 +149,10 @@ def test_a_machines_second_rank_has_the_same_counters_as_its_first() -> None:
         c.allreduce(np.ones(1000, np.float32))
         return c.statistics()
 
-    with job() as configs:
-        found = each(configs, work)
-        machines = configs[0].hosts
-    assert machines is not None
-    for rank, statistics in enumerate(found):
+    for rank, statistics in enumerate(run_job(work)):
         assert statistics.keys() == set(KEYS)
         assert (statistics["collectives"], statistics["elements"]) == (1, 1000)
-        sends = any(rank == ranks[0] for ranks in machines)
-        assert (statistics["packets_sent"] > 0) is sends
+        assert (statistics["packets_sent"] > 0) is (rank in (0, 2)), "the first of each machine sends"
 
 
 def test_large_arrays_are_summed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,8 +166,7 @@ def test_large_arrays_are_summed_in_steps(monkeypatch: pytest.MonkeyPatch) -> No
         unfit = c.allreduce(array, nonfinite="propagate")
         return caught.value.element, np.flatnonzero(np.isnan(unfit)).tolist()
 
-    with job() as configs:
-        results = each(configs, work)
+    results = run_job(work)
     first = 1024 + (1500 - 1024) // 32 * 32
     assert results == [(first, list(range(first, first + 32)))] * 4
 
@@ -225,7 +204,7 @@ def test_ranks_that_reach_no_switch_are_summed_in_steps(
 
     with job(hosts) as configs:
         alone = [replace(config, transport=TransportConfig("none", "", "")) for config in configs]
-        results = each(alone, work)
+        results = on_every_rank(alone, work, join)
     inputs = [data(rank, 2000, 0).astype(np.float64) for rank in range(ranks)]
     mean, unfit, exact, blocks = results[0][0]
     assert mean == (sum(inputs) / ranks).astype(np.float32).tobytes()
@@ -249,8 +228,7 @@ def test_what_does_not_fit_is_named_in_packets_of_a_calls_own_numbers() -> None:
             c.allreduce(array, numbers="block8")
         return f"{caught.value.element} {caught.value.what}"
 
-    with job() as configs:
-        results = each(configs, work)
+    results = run_job(work)
     assert all(
         result.startswith("0 1e+300 (element 100), beyond the range of float32") for result in results
     ), results
@@ -268,8 +246,7 @@ def test_what_is_rounded_off_stays_with_the_machine(numbers: encodings.Block) ->
             total += c.allreduce(data(c.rank, length, step), "average", numbers=numbers, residual=residual)
         return total, residual
 
-    with job() as configs:
-        results = each(configs, work)
+    results = run_job(work)
     exact = sum(data(rank, length, step).astype(np.float64) for rank in range(4) for step in range(steps)) / 4
     left = sum(residual.astype(np.float64) for _, residual in results) / 4
     assert np.abs(left).max() > 1e-6
@@ -277,16 +254,14 @@ def test_what_is_rounded_off_stays_with_the_machine(numbers: encodings.Block) ->
 
 
 def test_ranks_that_differ_are_named_on_their_machine_and_noticed_on_the_other() -> None:
-    with job() as configs:
-        results = each(configs, lambda c: c.allreduce(np.ones(4 if c.rank == 1 else 3, np.float32)))
+    results = run_job(lambda c: c.allreduce(np.ones(4 if c.rank == 1 else 3, np.float32)))
     assert [type(result) for result in results] == [hostlib.RanksDisagree] * 4
     for result in results[:2]:
         assert "call 1: sum of 3 float32 at rank 0; call 1: sum of 4 float32 at rank 1" in str(result)
 
 
 def test_machines_that_differ_are_noticed() -> None:
-    with job() as configs:
-        results = each(configs, lambda c: c.allreduce(np.ones(4 if c.rank > 1 else 3, np.float32)))
+    results = run_job(lambda c: c.allreduce(np.ones(4 if c.rank > 1 else 3, np.float32)))
     assert [type(result) for result in results] == [hostlib.RanksDisagree] * 4
 
 
@@ -295,8 +270,7 @@ def test_a_rank_that_leaves_early_is_named() -> None:
         c.barrier()
         return None if c.rank == 3 else c.allreduce(np.ones(3, np.float32))
 
-    with job() as configs:
-        results = each(configs, work)
+    results = run_job(work)
     for result in results[:3]:
         assert isinstance(result, hostlib.PeerLost)
         assert "rank 3: it left the job after 1 collective" in str(result)
@@ -319,51 +293,50 @@ def test_a_rank_that_is_killed_ends_all_before_their_patience_ends(victim: int) 
             c.barrier()
             return c.allreduce(np.ones(100, np.float32))
 
-        results = each(others, work)
+        results = on_every_rank(others, work, join)
         os.waitpid(pid, 0)
     for result in results:
         assert isinstance(result, hostlib.PeerLost), result
         assert f"lost rank {victim}: its connection" in str(result)
 
 
-def test_abort_and_a_slow_rank() -> None:
+@pytest.mark.parametrize(
+    ("at_first", "fields", "error", "said"),
+    [
+        (
+            lambda c: threading.Timer(0.3, c.abort, ("enough",)).start(),
+            {},
+            hostlib.JobFault,
+            "enough",
+        ),
+        (
+            lambda c: None,
+            {"timeout_s": 0.4, "straggler_timeout_s": 0.8},
+            hostlib.PeerTimeout,
+            "nothing received from rank 1, on this machine",
+        ),
+    ],
+    ids=["by an abort", "when patience ends"],
+)
+def test_a_slow_rank_is_given_up(
+    at_first: Callable[[Communicator], None], fields: dict[str, float], error: type[Exception], said: str
+) -> None:
     wait = threading.Event()
 
     def work(c: Communicator) -> Any:
         if c.rank == 1:
-            wait.wait(300)
-            return None
+            return wait.wait(300)
         if c.rank == 0:
-            threading.Timer(0.3, c.abort, ("enough",)).start()
-        try:
-            return c.allreduce(np.ones(3, np.float32))
-        finally:
-            wait.set()
-
-    with job() as configs:
-        first, _, *others = each(configs, work)
-    assert isinstance(first, hostlib.JobFault)
-    assert "enough" in str(first)
-    assert all(isinstance(other, hostlib.JobBroken) for other in others)
-
-
-def test_a_rank_that_never_comes_is_given_up() -> None:
-    wait = threading.Event()
-
-    def work(c: Communicator) -> Any:
-        if c.rank == 1:
-            wait.wait(300)
-            return None
+            at_first(c)
         try:
             return c.allreduce(np.ones(3, np.float32))
         finally:
             if c.rank == 0:
                 wait.set()
 
-    with job(timeout_s=0.4, straggler_timeout_s=0.8) as configs:
-        first, _, *others = each(configs, work)
-    assert isinstance(first, hostlib.PeerTimeout)
-    assert "nothing received from rank 1, on this machine" in str(first)
+    first, _, *others = run_job(work, **fields)
+    assert isinstance(first, error)
+    assert said in str(first)
     assert all(isinstance(other, hostlib.JobBroken) for other in others)
 
 

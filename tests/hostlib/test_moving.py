@@ -18,8 +18,7 @@ from hostlib.core.state import CoreStruct, turn_of
 from hostlib.core.window import place_of
 from tests.hostlib.cases import LANES, MakeKernel
 from tests.hostlib.fabric import Does, FabricCase, JobCase, build, carry_out
-from tests.hostlib.socket_switch import SocketSwitch
-from tests.hostlib.test_communicator import on_every_rank
+from tests.hostlib.test_communicator import run_ranks
 from tests.hostlib.virtual_network import Impairments
 
 RANKS = 3
@@ -59,8 +58,7 @@ def test_every_rank_gets_what_is_its(loss: float, framed: bool) -> None:
         mine = comm.reduce_scatter_async(values(comm.rank, whole, np.float32), "average").wait()
         assert mine.tobytes() == averaged[comm.rank].tobytes()
 
-    with SocketSwitch(RANKS, loss=loss, framed=framed) as switch:
-        assert on_every_rank(switch, body) == [None] * RANKS
+    assert run_ranks(RANKS, body, loss=loss, framed=framed) == [None] * RANKS
 
 
 def test_results_go_where_they_are_to_be() -> None:
@@ -79,8 +77,7 @@ def test_results_go_where_they_are_to_be() -> None:
         rest = np.delete(gradient, np.s_[comm.rank * 100 : (comm.rank + 1) * 100])
         assert (rest == comm.rank + 1).all(), "only its own part changes"
 
-    with SocketSwitch(RANKS) as switch:
-        assert on_every_rank(switch, body) == [None] * RANKS
+    assert run_ranks(RANKS, body) == [None] * RANKS
 
 
 def test_large_ones_are_carried_out_in_slices() -> None:
@@ -99,16 +96,14 @@ def test_large_ones_are_carried_out_in_slices() -> None:
     def make(config: ina.JobConfig) -> ina.Communicator:
         return ina.Communicator(config, limits=Limits(fusion_bytes=0, slice_bytes=1000))
 
-    with SocketSwitch(RANKS) as switch:
-        assert on_every_rank(switch, body, make) == [None] * RANKS
+    assert run_ranks(RANKS, body, make) == [None] * RANKS
 
 
 def test_ranks_that_call_different_ones_all_hear_of_it() -> None:
     def body(comm: ina.Communicator) -> None:
         comm.broadcast(np.ones(10), root=(comm.rank + 1) % RANKS)  # nobody is the root that the others expect
 
-    with SocketSwitch(RANKS) as switch:
-        outcomes = on_every_rank(switch, body)
+    outcomes = run_ranks(RANKS, body)
     assert [type(outcome) for outcome in outcomes] == [ina.RanksDisagree] * RANKS
 
 
@@ -120,18 +115,15 @@ def test_what_is_not_finite_is_told_to_all_ranks() -> None:
             comm.reduce_scatter(gradient)
         return comm.reduce_scatter(gradient, nonfinite="propagate")
 
-    with SocketSwitch(RANKS) as switch:
-        outcomes = on_every_rank(switch, body)
+    outcomes = run_ranks(RANKS, body)
     assert [bool(np.isnan(outcome).all()) for outcome in outcomes] == [False, True, False]
 
 
-def test_one_rank_has_it_all() -> None:
-    comm = ina.Communicator(None)
+def test_one_rank_has_it_all(alone: ina.Communicator) -> None:
     array = np.arange(6.0, dtype=np.float32)
-    for result in (comm.reduce_scatter(array), comm.all_gather(array), comm.broadcast(array)):
+    for result in (alone.reduce_scatter(array), alone.all_gather(array), alone.broadcast(array)):
         assert np.array_equal(result, array)
         assert not np.shares_memory(result, array)
-    comm.close()
 
 
 def test_a_job_whose_program_cannot_do_it_refuses() -> None:
@@ -144,8 +136,7 @@ def test_a_job_whose_program_cannot_do_it_refuses() -> None:
     def make(config: ina.JobConfig) -> ina.Communicator:
         return ina.Communicator(replace(config, bare=False))
 
-    with SocketSwitch(RANKS) as switch:
-        (said, *_) = on_every_rank(switch, body, make)
+    (said, *_) = run_ranks(RANKS, body, make)
     assert said == (
         "broadcast is not available in this job: its switch program takes no contributions without lanes"
     )
@@ -165,11 +156,9 @@ def test_a_job_whose_program_cannot_do_it_refuses() -> None:
         (lambda comm: comm.all_gather(np.ones(3), priority=256), "priority is 256"),
     ],
 )
-def test_bad_arguments_are_named(call: Any, says: str) -> None:
-    comm = ina.Communicator(None)
+def test_bad_arguments_are_named(alone: ina.Communicator, call: Any, says: str) -> None:
     with pytest.raises(ValueError if "root" in says else ina.UnsupportedArray, match=says):
-        call(comm)
-    comm.close()
+        call(alone)
 
 
 @pytest.mark.parametrize("call", ["allreduce", "reduce", "reduce_scatter", "all_gather", "broadcast"])

@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,16 +20,15 @@ from hostlib.collectives import CallOptions, Collective, local_ranks, make_barri
 from hostlib.collectives.fusion import slice_of
 from hostlib.collectives.schedule import Fused, Limits, Packets, Schedule, Slice
 from tests.hostlib.socket_switch import LANES, SocketSwitch
-from tests.hostlib.test_communicator import Body, on_every_rank
+from tests.hostlib.test_communicator import Body, run_ranks
 
 SMALL = Limits(fusion_bytes=16 * 4 * LANES, slice_bytes=40 * 4 * LANES)
 """Of 16 packets; of 40, so that arrays of tests are sliced."""
 
 
-def on_ranks(switch: SocketSwitch, body: Body, *limits: Limits) -> list[Any]:
-    """As `on_every_rank`; one of `limits` for each rank, or for all."""
-    each = limits * (len(switch.configs) // len(limits))
-    return on_every_rank(switch, body, make=lambda config: ina.Communicator(config, limits=each[config.rank]))
+def limited(*limits: Limits) -> Callable[[ina.JobConfig], ina.Communicator]:
+    """Return what makes communicators with one of `limits` for each rank, or for all."""
+    return lambda config: ina.Communicator(config, limits=limits[config.rank % len(limits)])
 
 
 @dataclass(frozen=True)
@@ -103,13 +103,11 @@ def test_sums_are_bit_for_bit_those_of_blocking_calls(
         return [results[number] for number in range(len(tasks))]
 
     options: dict[str, Any] = {"fallback": True, "slots": 0, "window": 64} if fallback else {}
-    with SocketSwitch(2, **options) as switch:
-        expected = on_every_rank(switch, one_by_one)[0]
-    with SocketSwitch(2, loss=loss, **options) as switch:
-        for found in on_ranks(switch, overlapped, SMALL):
-            for one, other in zip(found, expected, strict=True):
-                assert one.dtype == other.dtype
-                assert np.array_equal(one, other)
+    expected = run_ranks(2, one_by_one, **options)[0]
+    for found in run_ranks(2, overlapped, limited(SMALL), loss=loss, **options):
+        for one, other in zip(found, expected, strict=True):
+            assert one.dtype == other.dtype
+            assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("limits", [SMALL, Limits(fusion_bytes=0), Limits()], ids=["both", "none", "default"])
@@ -138,17 +136,16 @@ def test_errors_are_those_of_the_call_that_they_are_about(limits: Limits) -> Non
                 found.append((type(error), error.element))
         return [*found, comm.allreduce(np.ones(1, np.float32))]
 
-    with SocketSwitch(2) as switch:
-        for fine, bad, much, wanted, too, again, large, mean, after in on_ranks(switch, body, limits):
-            assert fine.tolist() == [6] * 9
-            assert bad == (ina.NonFiniteError, 32)
-            assert much == (ina.SumOverflow, 0)
-            assert np.flatnonzero(np.isnan(wanted)).tolist() == list(range(32, 64))
-            assert too.tolist() == [8] * 9
-            assert again == (ina.SumOverflow, 0)
-            assert large == (ina.SumOverflow, 1472)
-            assert mean.tolist() == [0.5] * 5
-            assert after == [2]
+    for fine, bad, much, wanted, too, again, large, mean, after in run_ranks(2, body, limited(limits)):
+        assert fine.tolist() == [6] * 9
+        assert bad == (ina.NonFiniteError, 32)
+        assert much == (ina.SumOverflow, 0)
+        assert np.flatnonzero(np.isnan(wanted)).tolist() == list(range(32, 64))
+        assert too.tolist() == [8] * 9
+        assert again == (ina.SumOverflow, 0)
+        assert large == (ina.SumOverflow, 1472)
+        assert mean.tolist() == [0.5] * 5
+        assert after == [2]
 
 
 def test_only_what_may_be_fused_or_is_sliced_is_voted_on() -> None:
@@ -178,8 +175,7 @@ def test_only_what_may_be_fused_or_is_sliced_is_voted_on() -> None:
             sent.append(int(after["packets_sent"] - before["packets_sent"]))
         return sent
 
-    with SocketSwitch(2, slots=64) as switch:
-        found = on_ranks(switch, body, SMALL)
+    found = run_ranks(2, body, limited(SMALL), slots=64)
     assert found == [[6, 4, 5, 5, 20, 16, 5 + 1, 100 + 3, 100 + 1, 100 + 3]] * 2
 
 
@@ -193,9 +189,8 @@ def test_what_is_small_overtakes_what_is_large() -> None:
         assert [float(handle.wait()[-1]) for handle in handles] == [2.0] * 4
         return order
 
-    with SocketSwitch(2) as switch:
-        for order in on_ranks(switch, body, SMALL):
-            assert order[-1].endswith("large")
+    for order in run_ranks(2, body, limited(SMALL)):
+        assert order[-1].endswith("large")
 
 
 @pytest.mark.parametrize(
@@ -209,8 +204,7 @@ def test_ranks_with_other_limits_are_told(one: Limits, other: Limits) -> None:
     def body(comm: ina.Communicator) -> Any:
         return comm.allreduce_async(np.ones(3, np.float32)).wait(60)
 
-    with SocketSwitch(2) as switch:
-        outcomes = on_ranks(switch, body, one, other)
+    outcomes = run_ranks(2, body, limited(one, other))
     assert [type(outcome) for outcome in outcomes] == [ina.RanksDisagree] * 2
 
 
@@ -220,10 +214,9 @@ def test_a_call_that_one_rank_alone_waits_for_is_told() -> None:
             return comm.allreduce(np.ones(3, np.float32))
         return comm.allreduce_async(np.ones(3, np.float32)).wait(60)
 
-    with SocketSwitch(2) as switch:
-        for outcome in on_ranks(switch, body, SMALL):
-            assert isinstance(outcome, ina.RanksDisagree)
-            assert "or number of earlier calls; call 1 here: sum of 3 float32" in str(outcome)
+    for outcome in run_ranks(2, body, limited(SMALL)):
+        assert isinstance(outcome, ina.RanksDisagree)
+        assert "or number of earlier calls; call 1 here: sum of 3 float32" in str(outcome)
 
 
 def test_all_that_was_submitted_fails_with_the_job() -> None:
@@ -241,15 +234,13 @@ def test_all_that_was_submitted_fails_with_the_job() -> None:
                 kinds.append(type(error).__name__)
         return kinds
 
-    with SocketSwitch(2) as switch:
-        for kinds in on_ranks(switch, body, SMALL):
-            assert kinds[-6:] == ["RanksDisagree"] * 6
+    for kinds in run_ranks(2, body, limited(SMALL)):
+        assert kinds[-6:] == ["RanksDisagree"] * 6
 
 
 def test_aborted_calls_end_wherever_they_are() -> None:
     """One rank has submitted nothing, so the other's calls are not agreed on."""
-    with SocketSwitch(2) as switch:
-        comm = ina.Communicator(switch.configs[0])
+    with SocketSwitch(2) as switch, closing(ina.Communicator(switch.configs[0])) as comm:
         handles = [comm.allreduce_async(np.ones(3, np.float32), name=f"{i}") for i in range(3)]
         comm.abort("the test ends them")
         for handle in handles:
@@ -257,7 +248,6 @@ def test_aborted_calls_end_wherever_they_are() -> None:
                 handle.wait(60)
         with pytest.raises(ina.JobFault):
             comm.allreduce_async(np.ones(3, np.float32)).wait(60)
-        comm.close()
 
 
 def test_limits_that_are_none_are_refused() -> None:
@@ -386,8 +376,7 @@ SIX = np.ones(6, np.float32)
 
 def all_disagree(body: Body, *, fallback: bool = False) -> list[str]:
     """Run `body` on two ranks; return the errors, which must be RanksDisagree on both."""
-    with SocketSwitch(2, fallback=fallback) as switch:
-        outcomes = on_every_rank(switch, body)
+    outcomes = run_ranks(2, body, fallback=fallback)
     assert [type(outcome) for outcome in outcomes] == [ina.RanksDisagree] * 2, outcomes
     return list(map(str, outcomes))
 
@@ -461,8 +450,7 @@ def test_calls_that_all_ranks_refuse_do_no_harm() -> None:
             comm.reduce(SIX, root=2)
         return comm.allreduce(SIX).tolist()
 
-    with SocketSwitch(2) as switch:
-        assert on_every_rank(switch, body) == [[2.0] * 6] * 2
+    assert run_ranks(2, body) == [[2.0] * 6] * 2
 
 
 def test_threads_that_take_turns_keep_the_order() -> None:
@@ -476,8 +464,7 @@ def test_threads_that_take_turns_keep_the_order() -> None:
             ]
         return [float(handle.wait(60)[0]) for handle in handles]
 
-    with SocketSwitch(2) as switch:
-        assert on_every_rank(switch, body) == [[2.0 * i for i in range(10)]] * 2
+    assert run_ranks(2, body) == [[2.0 * i for i in range(10)]] * 2
 
 
 def test_what_ranks_compare_differs_in_each_part() -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import ctypes
+from ctypes import c_int64, c_void_p
 
 import numpy as np
 import pytest
@@ -153,27 +153,21 @@ def test_a_packet_that_a_fixed_scale_cannot_take_is_zero_as_a_whole(bad: float) 
     assert lanes.tolist() == [[16] * 4, [0] * 4]
 
 
+def call(name: str, *arguments: object) -> int:
+    """A function of the compiled part: arrays by address, numbers as int, or as they are wrapped."""
+    given = [c_void_p(each.ctypes.data) if isinstance(each, np.ndarray) else each for each in arguments]
+    return int(getattr(_native.load(), name)(*given))
+
+
 def native_lanes(values: NDArray[np.float32], exponent: int, fan_in: int) -> NDArray[np.int32]:
     wire = np.zeros(len(values), ">i4")
-    function = _native.load().ina_quantize
-    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_uint32]
-    function(values.ctypes.data, wire.ctypes.data, len(values), exponent, fan_in)
+    call("ina_quantize", values, wire, c_int64(len(values)), exponent, fan_in)
     return wire.astype(np.int32)
 
 
 def native_values(lanes: NDArray[np.int32], exponent: int, fan_in: int, average: bool) -> NDArray[np.float32]:
-    wire = lanes.astype(">i4")
     values = np.zeros(len(lanes), np.float32)
-    function = _native.load().ina_dequantize
-    function.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_int64,
-        ctypes.c_int,
-        ctypes.c_uint32,
-        ctypes.c_int,
-    ]
-    function(wire.ctypes.data, values.ctypes.data, len(lanes), exponent, fan_in, average)
+    call("ina_dequantize", lanes.astype(">i4"), values, c_int64(len(lanes)), exponent, fan_in, average)
     return values
 
 
@@ -211,10 +205,7 @@ def test_both_kernels_scale_to_the_same_bits(
 ) -> None:
     expected, fits = quantize.quantize_fixed(values[None, :], scale_bits, fan_in)
     wire = np.zeros(len(values), ">i4")
-    function = _native.load().ina_quantize_fixed
-    function.restype = ctypes.c_int
-    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_uint32]
-    assert function(values.ctypes.data, wire.ctypes.data, len(values), scale_bits, fan_in) == fits[0]
+    assert call("ina_quantize_fixed", values, wire, c_int64(len(values)), scale_bits, fan_in) == fits[0]
     assert np.array_equal(wire, expected[0])
 
 
@@ -223,12 +214,10 @@ def test_both_kernels_scale_back_to_the_same_bits(
     lanes: NDArray[np.int32], scale_bits: int, fan_in: int, average: bool
 ) -> None:
     expected = quantize.dequantize_fixed(lanes[None, :], scale_bits, fan_in, average=average)[0]
-    wire = lanes.astype(">i4")
     values = np.zeros(len(lanes), np.float32)
-    function = _native.load().ina_dequantize_fixed
-    i64, pointer = ctypes.c_int64, ctypes.c_void_p
-    function.argtypes = [pointer, pointer, i64, ctypes.c_int, ctypes.c_uint32, ctypes.c_int]
-    function(wire.ctypes.data, values.ctypes.data, len(values), scale_bits, fan_in, average)
+    call(
+        "ina_dequantize_fixed", lanes.astype(">i4"), values, c_int64(len(lanes)), scale_bits, fan_in, average
+    )
     assert np.array_equal(values.view(np.uint32), expected.view(np.uint32))
 
 
@@ -342,22 +331,6 @@ def test_what_is_left_of_the_largest_numbers_is_finite(numbers: encodings.Block,
     check_both_kernels(values[0], fields, 254, ranks, 8, average=False)
 
 
-def call(name: str, *arguments: object) -> None:
-    """A function of the compiled part: arrays by address, numbers as they are."""
-    given = [each.ctypes.data if isinstance(each, np.ndarray) else each for each in arguments]
-    kinds = [
-        ctypes.c_void_p
-        if isinstance(each, np.ndarray)
-        else ctypes.c_int64
-        if at == 2 or at == 3
-        else ctypes.c_int
-        for at, each in enumerate(arguments)
-    ]
-    function = getattr(_native.load(), name)
-    function.argtypes, function.restype = kinds, None
-    function(*given)
-
-
 @given(
     hnp.arrays(np.float32, st.integers(1, 70), elements=finite_floats),
     *(blocks, st.integers(0, 255), st.data(), st.integers(9, 70), st.booleans()),
@@ -389,19 +362,16 @@ def check_both_kernels(
     rows, exponents = np.zeros((1, fields * lanes), np.float32), np.array([exponent], np.uint8)
     rows[0, : len(values)] = values
     packed = quantize.pack(rows, exponents, fan_in, fields, len(values))
-    wire = np.zeros(lanes, ">i4")
-    call("ina_pack", values, wire, len(values), lanes, exponent, fan_in, fields)
+    wire, sizes = np.zeros(lanes, ">i4"), (c_int64(len(values)), c_int64(lanes))
+    call("ina_pack", values, wire, *sizes, exponent, fan_in, fields)
     assert np.array_equal(wire, packed[0])
     sums = packed * (fan_in if fan_in <= 32 else 1)
     found = np.zeros(len(values), np.float32)
-    call("ina_unpack", sums.astype(">i4"), found, len(values), lanes, exponent, fan_in, fields, average)
+    call("ina_unpack", sums.astype(">i4"), found, *sizes, exponent, fan_in, fields, average)
     want = quantize.unpack(sums, exponents, fan_in, fields, average=average)[0, : len(values)]
     assert np.array_equal(found, want, equal_nan=True)
     left = values.copy()
-    function = _native.load().ina_leave_rest
-    u32 = ctypes.c_uint32
-    function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, u32, u32]
-    function(left.ctypes.data, len(left), exponent, fan_in, fields)
+    call("ina_leave_rest", left, c_int64(len(left)), exponent, fan_in, fields)
     with np.errstate(over="ignore", invalid="ignore"):
         want = quantize.rest(rows, exponents, fan_in, fields)[0, : len(values)]
         assert np.array_equal(left, want, equal_nan=True)

@@ -6,9 +6,8 @@ import json
 import queue
 import socket
 import struct
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +33,7 @@ from hostlib.meet.connections import knock, next_message
 from hostlib.meet.rendezvous import Rendezvous
 from hostlib.meet.rendezvous_peers import RendezvousPeers
 from hostlib.version import PROTOCOL
+from tests.system.command import until
 
 
 def join(meeting: Rendezvous, rank: int, size: int, *, job: int = 7) -> RendezvousPeers:
@@ -42,31 +42,25 @@ def join(meeting: Rendezvous, rank: int, size: int, *, job: int = 7) -> Rendezvo
 
 def join_all(meeting: Rendezvous, size: int) -> list[RendezvousPeers]:
     with ThreadPoolExecutor(size) as pool:
-        return list(
-            pool.map(
-                lambda rank: join(meeting, rank, size),
-                range(size),
-            )
-        )
+        return list(pool.map(lambda rank: join(meeting, rank, size), range(size)))
 
 
-def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
-    """Wait for a thread's news; fails the test if they do not come."""
-    event = threading.Event()
-    for _ in range(int(timeout_s / 0.01)):
-        if condition():
-            return
-        event.wait(0.01)
-    pytest.fail("the news did not arrive")
+@contextmanager
+def joined_job(size: int) -> Iterator[tuple[Rendezvous, list[RendezvousPeers]]]:
+    """Give a meeting point and its ranks, which have joined and which leave with the block."""
+    with Rendezvous(job=7, size=size) as meeting:
+        peers = join_all(meeting, size)
+        try:
+            yield meeting, peers
+        finally:
+            for peer in peers:
+                peer.close()
 
 
 def test_all_ranks_are_let_go_together() -> None:
-    with Rendezvous(job=7, size=3) as meeting:
-        peers = join_all(meeting, 3)
+    with joined_job(3) as (meeting, peers):
         assert meeting.complete
         assert all(peer.alive(range(3)) and not peer.gone() for peer in peers)
-        for peer in peers:
-            peer.close()
 
 
 @pytest.mark.parametrize(
@@ -87,33 +81,26 @@ def test_a_wrong_rank_size_or_job_is_refused(job: Any, rank: Any, size: Any, rea
 
 
 def test_a_rank_joins_once() -> None:
-    with Rendezvous(job=7, size=1) as meeting:
-        (peer,) = join_all(meeting, 1)
-        with pytest.raises(RendezvousError, match="rank 0 of job 7 has joined already"):
-            join(meeting, 0, 1)
-        peer.close()
+    already = "rank 0 of job 7 has joined already"
+    with joined_job(1) as (meeting, _), pytest.raises(RendezvousError, match=already):
+        join(meeting, 0, 1)
 
 
 def test_a_death_is_told_to_the_others() -> None:
-    with Rendezvous(job=7, size=3) as meeting:
-        peers = join_all(meeting, 3)
+    with joined_job(3) as (meeting, peers):
         meeting.ended(1, 137, "killed by SIGKILL")
         until(lambda: peers[0].gone() and peers[2].gone())
         assert peers[0].gone() == {1: "killed by SIGKILL"}
         assert peers[0].alive([0, 2])
         assert not peers[0].alive([0, 1])
-        for peer in peers:
-            peer.close()
 
 
 def test_a_farewell_is_not_a_death_but_the_rank_no_longer_counts_as_alive() -> None:
-    with Rendezvous(job=7, size=2) as meeting:
-        first, second = join_all(meeting, 2)
+    with joined_job(2) as (meeting, (first, second)):
         second.close()
         meeting.ended(1, 0, "exited with status 0")
         until(lambda: not first.alive([1]))
         assert not first.gone()
-        first.close()
 
 
 def test_a_rank_that_ends_before_joining_releases_those_who_wait() -> None:
@@ -163,8 +150,7 @@ def test_a_death_told_in_one_breath_with_the_start_is_not_lost() -> None:
 
 
 def test_reports_and_faults_travel() -> None:
-    with Rendezvous(job=7, size=1) as meeting:
-        (peer,) = join_all(meeting, 1)
+    with joined_job(1) as (meeting, (peer,)):
         peer.report({"bytes": 4096.0})
         until(meeting.reports)
         assert meeting.reports() == {0: {"bytes": 4096.0}}
@@ -172,12 +158,10 @@ def test_reports_and_faults_travel() -> None:
         until(peer.fault)
         assert peer.fault() == "the switch died"
         assert not peer.alive([0])
-        peer.close()
 
 
 def test_a_farewell_is_heard_while_the_connection_stays_open() -> None:
-    with Rendezvous(job=7, size=2) as meeting:
-        one, other = join_all(meeting, 2)
+    with joined_job(2) as (_, (one, other)):
         one.farewell(5)
         one.farewell(6)
         until(lambda: not other.alive([0]))
@@ -186,23 +170,17 @@ def test_a_farewell_is_heard_while_the_connection_stays_open() -> None:
         assert other.gone() == {}
         other.farewell()
         until(lambda: one.finished() and other.finished())
-        one.close()
-        other.close()
 
 
 def test_nobody_waits_for_the_farewell_of_the_dead() -> None:
-    with Rendezvous(job=7, size=2) as meeting:
-        one, other = join_all(meeting, 2)
+    with joined_job(2) as (meeting, (one, _)):
         meeting.ended(1, 137, "killed by SIGKILL")
         one.farewell()
         until(one.finished)
-        one.close()
-        other.close()
 
 
 def test_a_group_is_answered_once_all_its_ranks_have_asked() -> None:
-    with Rendezvous(job=7, size=3) as meeting, ThreadPoolExecutor(2) as pool:
-        peers = join_all(meeting, 3)
+    with joined_job(3) as (meeting, peers), ThreadPoolExecutor(2) as pool:
         asked: queue.SimpleQueue[GroupRequest] = queue.SimpleQueue()
         meeting.on_group(asked.put)
         first = pool.submit(peers[2].group, "a", [2, 0], 600)
@@ -217,8 +195,6 @@ def test_a_group_is_answered_once_all_its_ranks_have_asked() -> None:
             with pytest.raises(RendezvousError, match="no room"):
                 each.result()
         assert asked.empty()
-        for peer in peers:
-            peer.close()
 
 
 @pytest.mark.parametrize(
@@ -238,10 +214,9 @@ def test_a_group_is_answered_once_all_its_ranks_have_asked() -> None:
 def test_wrong_arguments_of_a_group_raise_at_its_caller_and_the_job_goes_on(
     key: Any, ranks: Any, reason: str
 ) -> None:
-    with Rendezvous(job=7, size=2) as meeting:
+    with joined_job(2) as (meeting, peers):
         asked: queue.SimpleQueue[GroupRequest] = queue.SimpleQueue()
         meeting.on_group(asked.put)
-        peers = join_all(meeting, 2)
         with pytest.raises(RendezvousError, match=reason):
             peers[0].group(key, ranks, 600)
         with ThreadPoolExecutor(2) as pool:
@@ -252,13 +227,10 @@ def test_wrong_arguments_of_a_group_raise_at_its_caller_and_the_job_goes_on(
             for each in (ours, theirs):
                 with pytest.raises(RendezvousError, match="no room"):
                     each.result()
-        for peer in peers:
-            peer.close()
 
 
 def test_a_group_that_cannot_be_is_refused_at_once() -> None:
-    with Rendezvous(job=7, size=3) as meeting, ThreadPoolExecutor(1) as pool:
-        peers = join_all(meeting, 3)
+    with joined_job(3) as (meeting, peers), ThreadPoolExecutor(1) as pool:
         with pytest.raises(RendezvousError, match="the launcher of this job admits no groups"):
             peers[0].group("a", [0, 1], 600)
         meeting.on_group(lambda request: None)
@@ -281,8 +253,6 @@ def test_a_group_that_cannot_be_is_refused_at_once() -> None:
         meeting.fault("the switch died")
         with pytest.raises(RendezvousError, match="the switch died"):
             waiting.result()
-        for peer in peers:
-            peer.close()
 
 
 @pytest.mark.parametrize(

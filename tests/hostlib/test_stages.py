@@ -49,8 +49,14 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_each_second_goes_to_its_stage_and_the_rest_to_the_iteration_only(clock: Clock) -> None:
-    timer = StageTimer(clock=clock)
+@pytest.fixture
+def timer(clock: Clock) -> StageTimer:
+    return StageTimer(clock=clock)
+
+
+def test_each_second_goes_to_its_stage_and_the_rest_to_the_iteration_only(
+    clock: Clock, timer: StageTimer
+) -> None:
     with timer.iteration():
         clock.work(timer, "storage", 1)
         clock.now_s += 0.5
@@ -60,8 +66,7 @@ def test_each_second_goes_to_its_stage_and_the_rest_to_the_iteration_only(clock:
     assert timer.profile() == StageProfile((1, 0, 7, 2), 10.5, 1)
 
 
-def test_what_lies_between_iterations_counts_nowhere(clock: Clock) -> None:
-    timer = StageTimer(clock=clock)
+def test_what_lies_between_iterations_counts_nowhere(clock: Clock, timer: StageTimer) -> None:
     for _ in range(3):
         clock.now_s += 100
         with timer.iteration():
@@ -69,16 +74,14 @@ def test_what_lies_between_iterations_counts_nowhere(clock: Clock) -> None:
     assert timer.profile() == StageProfile((0, 1, 0, 0), 1, 3)
 
 
-def test_the_profile_is_of_the_latest_iterations(clock: Clock) -> None:
-    timer = StageTimer(clock=clock)
+def test_the_profile_is_of_the_latest_iterations(clock: Clock, timer: StageTimer) -> None:
     for number in range(2 * KEPT):
         with timer.iteration():
             clock.work(timer, "cpu", 1 if number < KEPT else 2)
     assert timer.profile() == StageProfile((0, 2, 0, 0), 2, KEPT)
 
 
-def test_one_slow_iteration_changes_nothing(clock: Clock) -> None:
-    timer = StageTimer(clock=clock)
+def test_one_slow_iteration_changes_nothing(clock: Clock, timer: StageTimer) -> None:
     for duration_s in (1, 1, 50, 1, 1):
         with timer.iteration():
             clock.work(timer, "gpu", duration_s)
@@ -100,8 +103,7 @@ def test_stages_never_take_longer_than_the_iteration(rows: list[list[int]]) -> N
         assert sum(profile.stages_s) == profile.iteration_s == sum(rows[0]) / 8
 
 
-def test_an_iteration_that_fails_does_not_count(clock: Clock) -> None:
-    timer = StageTimer(clock=clock)
+def test_an_iteration_that_fails_does_not_count(clock: Clock, timer: StageTimer) -> None:
     with pytest.raises(OSError, match="no such sample"), timer.iteration(), timer.stage("storage"):
         raise OSError("no such sample")
     with pytest.raises(StageError, match="no iteration has ended"):

@@ -101,24 +101,22 @@ def test_a_switch_that_dies_while_a_rank_is_waited_for_is_noticed(make_kernel: M
     assert "no answer from the switch" in str(network.workers[0].error)
 
 
-def test_the_death_of_a_rank_ends_the_job_at_once(make_kernel: MakeKernel) -> None:
-    peers = Known(dead={1: "killed by SIGKILL"}, living={0, 2})
+@pytest.mark.parametrize(
+    ("peers", "reason"),
+    [
+        (Known(dead={1: "killed by SIGKILL"}, living={0, 2}), "killed by SIGKILL"),
+        (Known(living={0, 2}, absent={1: 0}), "it left the job after 0 collectives"),
+    ],
+    ids=["died", "left before this collective"],
+)
+def test_a_rank_that_is_gone_ends_the_job_at_once(make_kernel: MakeKernel, peers: Known, reason: str) -> None:
     network = network_of(make_kernel, peers)
     network.run(INPUTS, absent=[1], limit_s=1)
     for rank in (0, 2):
         error = network.workers[rank].error
         assert isinstance(error, PeerLost)
         assert error.missing == (1,)
-        assert str(error) == "job 7, PSN 0..7: lost rank 1: killed by SIGKILL"
-
-
-def test_a_rank_that_left_before_this_collective_ends_the_job_at_once(make_kernel: MakeKernel) -> None:
-    network = network_of(make_kernel, Known(living={0, 2}, absent={1: 0}))
-    network.run(INPUTS, absent=[1], limit_s=1)
-    for rank in (0, 2):
-        error = network.workers[rank].error
-        assert isinstance(error, PeerLost)
-        assert str(error) == "job 7, PSN 0..7: lost rank 1: it left the job after 0 collectives"
+        assert str(error) == f"job 7, PSN 0..7: lost rank 1: {reason}"
 
 
 def test_a_rank_that_left_after_this_collective_has_done_its_part(make_kernel: MakeKernel) -> None:

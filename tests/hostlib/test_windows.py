@@ -18,7 +18,7 @@ from hostlib import windows
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import BadLimits, Congestion, Limits, Round, call_control
 from tests.hostlib.socket_switch import SocketSwitch
-from tests.hostlib.test_communicator import on_every_rank
+from tests.hostlib.test_communicator import run_ranks
 from tests.hostlib.test_fallback_window import shared_network
 from tests.hostlib.virtual_network import Impairments
 
@@ -130,9 +130,8 @@ int status(double state[INA_WINDOW_STATE], int64_t most, const struct ina_round 
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Callable[[str], str]:
-    file = tmp_path / "own.py"
-    file.write_text(OWN)
+def own(write_file: Callable[[str, str], Path]) -> Callable[[str], str]:
+    file = write_file("own.py", OWN)
     return lambda name: f"{file}:{name}"
 
 
@@ -265,8 +264,7 @@ def test_the_core_asks_a_rule_in_c_by_itself(
 ) -> None:
     """Its rounds and claims are as they should be, though nobody has asked Python."""
     monkeypatch.delattr(windows._InC, "on_round")
-    with SocketSwitch(2, slots=0, window=200, fallback=True, congestion=in_c("steps")) as switch:
-        outcomes = on_every_rank(switch, total)
+    outcomes = run_ranks(2, total, slots=0, window=200, fallback=True, congestion=in_c("steps"))
     for statistics in outcomes:
         assert statistics["packets_results"] == 750
         assert 1 <= statistics["window_packets"] <= 7
@@ -284,8 +282,7 @@ def test_the_core_asks_a_rule_in_c_by_itself(
 def test_a_rule_in_c_that_answers_nonsense_ends_the_job(
     in_c: Callable[[str], str], name: str, complaint: str
 ) -> None:
-    with SocketSwitch(2, slots=0, window=200, fallback=True, congestion=in_c(name)) as switch:
-        errors = on_every_rank(switch, total)
+    errors = run_ranks(2, total, slots=0, window=200, fallback=True, congestion=in_c(name))
     for error in errors:
         assert isinstance(error, ina.JobFault)
         assert complaint in str(error)
@@ -303,19 +300,17 @@ def test_a_rule_that_answers_nonsense_at_the_start_is_a_wrong_configuration(
         ina.Communicator(switch.configs[0])
 
 
-def test_ranks_whose_files_differ_are_told(tmp_path: Path) -> None:
+def test_ranks_whose_files_differ_are_told(tmp_path: Path, write_file: Callable[[str, str], Path]) -> None:
     """On machines of their own, ranks may find another file by the same name."""
     texts = {0: OWN, 1: OWN + "# another version"}
 
     def make(config: ina.JobConfig) -> ina.Communicator:
-        file = tmp_path / f"{config.rank}.py"
-        file.write_text(texts[config.rank])
+        file = write_file(f"{config.rank}.py", texts[config.rank])
         return ina.Communicator(
             ina.JobConfig.from_json(config.to_json().replace("FILE", str(file).replace(".py", "")))
         )
 
-    with SocketSwitch(2, slots=1024, congestion="FILE.py:Raises") as switch:
-        errors = on_every_rank(switch, total, make)
+    errors = run_ranks(2, total, make, slots=1024, congestion="FILE.py:Raises")
     for rank, error in enumerate(errors):
         assert isinstance(error, ina.RanksDisagree)
         assert f"congestion control here: {tmp_path}/{rank}.py:Raises, digest " in str(error)

@@ -90,41 +90,45 @@ def test_a_row_that_differs_fails_the_check(own: Path) -> None:
     assert str(done.exception) == "own is stale: product is 3, but 4 is published (size 1, seed 1)"
 
 
-def test_a_file_without_an_experiment_is_refused(own: Path) -> None:
-    own.write_text("RUNS = 3\n")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("RUNS = 3\n", "{own} has no EXPERIMENT; it must be a Study or an Experiment"),
+        ("EXPERIMENT = [1]\n", "{own}: EXPERIMENT is a list; it must be a Study or an Experiment"),
+        (
+            OWN.replace('{"size": [1, 2, 4]}', '{"sice": [1]}'),
+            "{own}: sweep: run takes no parameter 'sice'; it takes size, seed",
+        ),
+    ],
+    ids=["none", "something else", "a bad parameter"],
+)
+def test_a_file_without_a_sound_experiment_is_refused(own: Path, text: str, said: str) -> None:
+    own.write_text(text)
     refused = failure(own)
     assert refused.exit_code == USAGE
-    assert str(refused) == f"{own} has no EXPERIMENT; it must be a Study or an Experiment"
-
-
-def test_an_experiment_that_is_something_else_is_refused(own: Path) -> None:
-    own.write_text("EXPERIMENT = [1]\n")
-    assert str(failure(own)) == f"{own}: EXPERIMENT is a list; it must be a Study or an Experiment"
-
-
-def test_a_bad_parameter_is_named(own: Path) -> None:
-    own.write_text(OWN.replace('{"size": [1, 2, 4]}', '{"sice": [1]}'))
-    refused = failure(own)
-    assert refused.exit_code == USAGE
-    assert str(refused) == f"{own}: sweep: run takes no parameter 'sice'; it takes size, seed"
+    assert str(refused) == said.format(own=own)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_run_that_fails_is_named_with_its_line(own: Path, processes: int) -> None:
-    own.write_text(OWN.replace("return FACTOR", "return 1 // (size - 2) * FACTOR"))
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            OWN.replace("return FACTOR", "return 1 // (size - 2) * FACTOR"),
+            "the run size 2, seed 1: ZeroDivisionError: integer division or modulo by zero ({own}:6)",
+        ),
+        (
+            "import os\n" + OWN.replace("return", "os._exit(size); return"),
+            "the run size 1, seed 1: SystemExit: os._exit(1) ({own}:7)",
+        ),
+    ],
+    ids=["raises", "calls os._exit"],
+)
+def test_a_run_that_fails_is_named_with_its_line(own: Path, text: str, said: str, processes: int) -> None:
+    own.write_text(text)
     failed = failure(own, "--processes", processes)
     assert failed.exit_code == FAILED
-    assert str(failed) == (
-        f"the run size 2, seed 1: ZeroDivisionError: integer division or modulo by zero ({own}:6)"
-    )
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_run_that_calls_os_exit_has_failed_and_is_named(own: Path, processes: int) -> None:
-    own.write_text("import os\n" + OWN.replace("return", "os._exit(size); return"))
-    failed = failure(own, "--processes", processes)
-    assert failed.exit_code == FAILED
-    assert str(failed) == f"the run size 1, seed 1: SystemExit: os._exit(1) ({own}:7)"
+    assert str(failed) == said.format(own=own)
 
 
 def test_a_measure_that_is_no_value_is_named(own: Path) -> None:

@@ -13,6 +13,7 @@ from softswitch.engine.build import load
 from softswitch.engine.pipeline import Pipeline
 from tests.programs import p4src_program
 from tests.softswitch.differential.script import parse_entry
+from tests.softswitch.differential.stimuli import internet_checksum
 from tests.softswitch.differential.traffic import Bench
 
 LANES = 32
@@ -108,17 +109,9 @@ def frame_of(
     """Return a UDP frame with the right lengths and checksum."""
     head = struct.pack(">BBHHHBBH", 0x45, ecn, 28 + len(body), 0, 0, ttl, 17, 0)
     head += source[1] + destination[1]
-    head = head[:10] + checksum(head) + head[12:]
+    head = head[:10] + internet_checksum(head).to_bytes(2, "big") + head[12:]
     udp = struct.pack(">HHHH", source[2], destination[2], 8 + len(body), 0xBEEF)
     return destination[0] + source[0] + b"\x08\x00" + head + udp + body
-
-
-def checksum(header: bytes) -> bytes:
-    """Return the Internet checksum."""
-    total = sum(struct.unpack(f">{len(header) // 2}H", header))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return struct.pack(">H", total ^ 0xFFFF)
 
 
 def parse(port: int, frame: bytes) -> Left:
@@ -127,7 +120,7 @@ def parse(port: int, frame: bytes) -> Left:
     length, ttl = struct.unpack(">xxH4xB", ip[:9])
     udp_length, udp_checksum = struct.unpack(">4xHH", udp)
     assert (ethernet[12:], ip[0], length, ttl, ip[9]) == (b"\x08\x00", 0x45, len(frame) - 14, 64, 17)
-    assert checksum(ip) == bytes(2)
+    assert internet_checksum(ip) == 0
     assert (udp_length, udp_checksum) == (len(frame) - 34, 0)
     return parse_loosely(port, frame)
 

@@ -51,8 +51,10 @@ class Move:
     OLD, NEW = range(10), range(20, 27)
     JOB = Job(1, size=2, offset=0, slots=10, window=8)
 
-    def __init__(self, backend: Backend = "compiled") -> None:
+    def __init__(self, backend: Backend = "compiled", *, begun: bool = True) -> None:
         self.bed = Bed("shared", (self.JOB,), backend)
+        if begun:
+            self.begin(7)
 
     def begin(self, number: int, region: range = NEW) -> None:
         text = f"change 1 => move({number}, {region.start}, {len(region)})"
@@ -68,7 +70,7 @@ class Move:
 
 @BACKENDS
 def test_a_job_moves_a_window_after_its_first_contribution(backend: Backend) -> None:
-    move = Move(backend)
+    move = Move(backend, begun=False)
     move.send(99)
     move.begin(7)
     for psn in range(100, 112):
@@ -84,7 +86,6 @@ def test_a_job_moves_a_window_after_its_first_contribution(backend: Backend) -> 
 
 def test_a_move_is_settled_when_nobody_needs_the_old_region() -> None:
     move = Move()
-    move.begin(7)
     for psn in range(100, 116):
         move.send(psn)
     assert move.settled == 0
@@ -96,7 +97,6 @@ def test_a_move_is_settled_when_nobody_needs_the_old_region() -> None:
 
 def test_what_is_sent_again_does_not_begin_a_move() -> None:
     move = Move()
-    move.begin(7)
     move.send(100, flags=RESEND)
     move.send(110, flags=0)
     move.send(112)
@@ -108,7 +108,6 @@ def test_what_is_sent_again_does_not_begin_a_move() -> None:
 
 def test_what_comes_from_above_meets_the_region_that_its_psn_met() -> None:
     move = Move()
-    move.begin(7)
     for psn in (100, 108):
         move.send(psn)
         reminder = Packet(REMINDER, psn=psn, bitmap=3, fan_in=2, values=(), valid=0)
@@ -118,7 +117,6 @@ def test_what_comes_from_above_meets_the_region_that_its_psn_met() -> None:
 
 def test_a_later_move_is_another() -> None:
     move = Move()
-    move.begin(7)
     for psn in range(100, 117):
         move.send(psn)
     program = move.bed.pipeline.program
@@ -134,7 +132,7 @@ def test_a_later_move_is_another() -> None:
 
 
 def test_a_region_of_no_slots_may_be_moved_to_and_from() -> None:
-    move = Move()
+    move = Move(begun=False)
     move.begin(7, range(30, 30))
     move.send(100)
     assert [left.packet.kind for left in move.send(108)] == [PARTIAL]

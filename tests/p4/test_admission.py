@@ -21,8 +21,8 @@ from tests.p4.bed import (
     Job,
     Packet,
     changed,
-    checksum,
 )
+from tests.softswitch.differential.stimuli import internet_checksum
 
 JOB = Job(
     *(1, 4, 4, 1, 3, (1, 0b100, 3), 0b111),
@@ -115,7 +115,7 @@ def test_parts_come_from_the_nodes_behind_a_port(bed: Bed) -> None:
 
 def _repaired(frame: bytearray) -> bytes:
     frame[24:26] = bytes(2)
-    frame[24:26] = checksum(bytes(frame[14:34]))
+    frame[24:26] = internet_checksum(bytes(frame[14:34])).to_bytes(2, "big")
     return bytes(frame)
 
 

@@ -102,16 +102,20 @@ def test_a_slot_is_bare_until_a_contribution_has_lanes(program: Program) -> None
 
 
 def _claims(index: int) -> bool:
+    return holding(lanes=True).slot(index)["bitmap"] == 1
+
+
+def holding(*, lanes: bool) -> Bed:
+    """Return a bed whose slot holds the contribution of the first child, with lanes or without."""
     bed = Bed("shared", (ROOT,))
-    bed.send(contribution(0, lanes=True), 1)
-    return bed.slot(index)["bitmap"] == 1
+    bed.send(contribution(0, lanes=lanes), 1)
+    return bed
 
 
 @pytest.mark.parametrize("flushes", [False, True])
 @pytest.mark.parametrize("held", [False, True])
 def test_a_part_that_is_flushed_has_lanes_if_one_of_its_contributions_has(held: bool, flushes: bool) -> None:
-    bed = Bed("shared", (ROOT,))
-    bed.send(contribution(0, lanes=held), 1)
+    bed = holding(lanes=held)
     (left,) = bed.send(contribution(1, lanes=flushes, flags=RESEND), 2)
     assert (left.port, left.packet.kind, left.packet.bitmap) == (9, PARTIAL, 0b11)
     assert left.packet.values == sum_of({child for child, gives in enumerate((held, flushes)) if gives})
@@ -120,16 +124,14 @@ def test_a_part_that_is_flushed_has_lanes_if_one_of_its_contributions_has(held: 
 @pytest.mark.parametrize("repeated", [False, True])
 @pytest.mark.parametrize("held", [False, True])
 def test_a_part_that_is_flushed_by_what_it_contains_is_as_the_slot_has_it(held: bool, repeated: bool) -> None:
-    bed = Bed("shared", (ROOT,))
-    bed.send(contribution(0, lanes=held), 1)
+    bed = holding(lanes=held)
     (left,) = bed.send(contribution(0, lanes=repeated, flags=RESEND), 1)
     assert (left.packet.kind, left.packet.values) == (PARTIAL, sum_of({0} if held else set()))
 
 
 @pytest.mark.parametrize("held", [False, True])
 def test_a_reminder_pulls_what_the_slot_has(held: bool) -> None:
-    bed = Bed("shared", (ROOT,))
-    bed.send(contribution(0, lanes=held), 1)
+    bed = holding(lanes=held)
     reminder = Packet(kind=REMINDER, bitmap=0b1110, values=NONE, valid=0)
     (left,) = bed.send(reminder, 9)
     assert (left.port, left.packet.kind, left.packet.bitmap) == (9, PARTIAL, 1)

@@ -169,6 +169,12 @@ class Tree:
         return out
 
 
+@pytest.fixture
+def tree(name: str) -> Tree:
+    """A tree of switches that run the program of this name."""
+    return Tree(name)
+
+
 WORKERS = {f"worker {rank}" for rank in range(4)}
 
 
@@ -180,8 +186,7 @@ def check_result(out: dict[str, Packet], receivers: set[str]) -> None:
 
 
 @PROGRAMS
-def test_a_sum_goes_up_and_comes_down(name: str) -> None:
-    tree = Tree(name)
+def test_a_sum_goes_up_and_comes_down(tree: Tree) -> None:
     for rank in range(3):
         assert tree.send(rank) == {}
     check_result(tree.send(3), WORKERS)
@@ -199,8 +204,7 @@ def reduce_to_the_first_rack(tree: Tree) -> dict[str, Packet]:
 
 
 @PROGRAMS
-def test_a_sum_goes_down_only_to_the_rack_of_the_rank_that_takes_it(name: str) -> None:
-    tree = Tree(name)
+def test_a_sum_goes_down_only_to_the_rack_of_the_rank_that_takes_it(tree: Tree) -> None:
     out = reduce_to_the_first_rack(tree)
     assert set(out) == WORKERS
     assert {packet.kind for packet in out.values()} == {RESULT}
@@ -213,8 +217,7 @@ def test_a_sum_goes_down_only_to_the_rack_of_the_rank_that_takes_it(name: str) -
 
 
 @PROGRAMS
-def test_a_rack_without_takers_answers_a_rank_that_lost_the_result(name: str) -> None:
-    tree = Tree(name)
+def test_a_rack_without_takers_answers_a_rank_that_lost_the_result(tree: Tree) -> None:
     reduce_to_the_first_rack(tree)
     (again,) = tree.send(3, target=1, flags=RESEND).items()
     assert (again[0], again[1].kind, again[1].values) == ("worker 3", RESULT, NONE)
@@ -235,8 +238,7 @@ def test_what_a_rack_without_takers_keeps_is_no_sum_for_the_fallback_server() ->
 
 
 @PROGRAMS
-def test_a_lost_result_for_a_rack_without_takers_is_sent_again(name: str) -> None:
-    tree = Tree(name)
+def test_a_lost_result_for_a_rack_without_takers_is_sent_again(tree: Tree) -> None:
     tree.lost = {("down", 1)}
     assert set(reduce_to_the_first_rack(tree)) == {"worker 0", "worker 1"}
     again = tree.send(2, target=1, flags=RESEND)
@@ -245,8 +247,7 @@ def test_a_lost_result_for_a_rack_without_takers_is_sent_again(name: str) -> Non
 
 
 @PROGRAMS
-def test_a_result_lost_on_the_way_down_comes_again(name: str) -> None:
-    tree = Tree(name)
+def test_a_result_lost_on_the_way_down_comes_again(tree: Tree) -> None:
     tree.lost = {("down", 0)}
     for rank in range(3):
         tree.send(rank)
@@ -258,8 +259,7 @@ def test_a_result_lost_on_the_way_down_comes_again(name: str) -> None:
 
 
 @PROGRAMS
-def test_a_query_finds_out_at_which_node_something_is_missing(name: str) -> None:
-    tree = Tree(name)
+def test_a_query_finds_out_at_which_node_something_is_missing(tree: Tree) -> None:
     tree.send(0)
     out = tree.send(0, flags=RESEND | QUERY)
     assert (out["worker 0"].node, out["worker 0"].bitmap) == (1, 0b01)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -106,14 +107,16 @@ def test_processes_that_need_it_at_the_same_time_build_it_once(tmp_path: Path) -
     assert log.read_text() == "build\n"
 
 
-def test_a_builder_that_dies_leaves_the_others_free_to_build(tmp_path: Path) -> None:
+def test_a_builder_that_dies_leaves_the_others_free_to_build(
+    tmp_path: Path, write_file: Callable[[str, str], Path]
+) -> None:
     """Two processes, and the compiler of one never ends."""
     started = tmp_path / "started"
     os.mkfifo(started)
-    stuck = tmp_path / "cc"
-    stuck.write_text(
+    stuck = write_file(
+        "cc",
         f'#!/bin/sh\n[ "$1" = --version ] && exec {find_compiler()} --version\n'
-        f'[ -n "$STUCK" ] && echo >{started} && exec sleep 1000\nexec {find_compiler()} "$@"\n'
+        f'[ -n "$STUCK" ] && echo >{started} && exec sleep 1000\nexec {find_compiler()} "$@"\n',
     )
     stuck.chmod(0o755)
     values = environment(XDG_CACHE_HOME=tmp_path, CC=stuck)
@@ -255,9 +258,10 @@ def test_a_folder_that_another_user_made_first_is_left_alone(
     assert list(squatted.iterdir()) == []
 
 
-def test_where_there_is_no_room_at_all_the_message_names_all_places(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("")
+def test_where_there_is_no_room_at_all_the_message_names_all_places(
+    write_file: Callable[[str, str], Path],
+) -> None:
+    file = write_file("file", "")
     code = "import tempfile; tempfile.tempdir = '/proc/no'\n" + LOAD
     done = subprocess.run(
         [sys.executable, "-c", code],

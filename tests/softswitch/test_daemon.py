@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -23,6 +23,7 @@ import pytest
 from p4src.messages import p4runtime_pb2 as p4
 from p4src.messages import p4runtime_pb2_grpc
 from softswitch.daemon import SIGNALS, StopSignal
+from tests.sockets import bound_udp
 
 ENTRIES_P4 = Path(__file__).parent / "p4runtime" / "entries.p4"
 
@@ -87,9 +88,10 @@ def replace(program: Path, text: str) -> None:
     draft.replace(program)
 
 
-def test_a_program_that_is_watched_is_loaded_again_and_counters_are_served(tmp_path: Path) -> None:
-    program = tmp_path / "p.p4"
-    program.write_text(ENTRIES_P4.read_text())
+def test_a_program_that_is_watched_is_loaded_again_and_counters_are_served(
+    write_file: Callable[[str, str], Path],
+) -> None:
+    program = write_file("p.p4", ENTRIES_P4.read_text())
     popen = subprocess.Popen(
         [sys.executable, "-c", WATCHED, str(program)],
         stdin=subprocess.PIPE,
@@ -152,8 +154,7 @@ def test_it_answers_what_it_is_asked(process: Process) -> None:
 
 
 def test_it_opens_further_ports(process: Process) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.bind(("127.0.0.1", 0))
+    with bound_udp() as peer:
         opened = process.ask(json.dumps({"port": f"7=udp:0:{peer.getsockname()[1]}", "impair": "loss=0"}))
         assert sorted(opened["udp_ports"]) == ["0", "1", "7"]
         peer.sendto(bytes(64), ("127.0.0.1", opened["udp_ports"]["7"]))

@@ -16,7 +16,7 @@ import random
 import re
 import struct
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -42,6 +42,7 @@ from softswitch.engine.switch import Switch
 from tests.programs import p4src_program, program_of
 from tests.softswitch import ir_programs as hand
 from tests.softswitch.differential.compare import Pair
+from tests.softswitch.differential.stimuli import internet_checksum
 from tests.softswitch.differential.traffic import Sent
 from tests.softswitch.differential.trial import QUICK
 from tests.softswitch.tofino.programs import frame, program
@@ -199,9 +200,10 @@ def test_without_a_compiler_an_object_that_one_has_built_serves(
 
 
 @pytest.mark.parametrize("source", [*FEATURES, EXCLUSIVE], ids=lambda path: path.stem)
-def test_the_c_text_has_no_warnings(source: Path, tmp_path: Path) -> None:
-    text = tmp_path / "pipeline.c"
-    text.write_text(emit_once(program_of(source)))
+def test_the_c_text_has_no_warnings(
+    source: Path, tmp_path: Path, write_file: Callable[[str, str], Path]
+) -> None:
+    text = write_file("pipeline.c", emit_once(program_of(source)))
     flags = [flag for flag in FLAGS if flag not in ("-O3", "-shared")]
     command = [find_compiler(), *flags, "-O1", "-Wall", "-Wextra", "-Werror", "-I", str(RUNTIME)]
     done = subprocess.run(
@@ -280,14 +282,6 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 """
 
 
-def internet_checksum(data: bytes) -> int:
-    data += bytes(len(data) % 2)
-    total = sum(int.from_bytes(data[at : at + 2]) for at in range(0, len(data), 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total ^ 0xFFFF
-
-
 def frames(widths: Sequence[int], random: Random) -> Iterator[bytes]:
     size = sum(widths) // 8
     for field in range(len(widths)):
@@ -326,6 +320,9 @@ def test_an_ipv4_header_is_one_window_and_a_field() -> None:
 
 OVERWRITE, ADD, FETCH = 1, 2, 3
 SLOTS = 16
+LANES = 64
+VALUES = ir.Header("values_t", tuple((f"v{i}", hand.B32) for i in range(LANES)))
+ONLY_VALUES = ir.Struct("headers_t", (("values", VALUES),))
 
 
 def packet(op: int, index: int, lanes: np.ndarray) -> bytes:
@@ -392,8 +389,7 @@ def test_a_packet_without_its_lanes_sees_them_as_zero(op: int) -> None:
 
 
 def test_a_large_header_made_valid_is_zero_until_assigned() -> None:
-    values = ir.Header("values_t", tuple((f"v{i}", hand.B32) for i in range(64)))
-    hdr = ir.Struct("headers_t", (("mark", ir.Header("mark_t", (("x", hand.B8),))), ("values", values)))
+    hdr = ir.Struct("headers_t", (("mark", ir.Header("mark_t", (("x", hand.B8),))), ("values", VALUES)))
     root = hand.var("hdr", hdr)
     grow = hand.binary("==", hand.path(root, "mark", "x"), hand.const(1, hand.B8), ir.Bool())
     body = (
@@ -423,11 +419,9 @@ def test_copies_of_a_packet_have_their_own_lanes() -> None:
 
 def test_a_loan_writes_its_own_lanes_and_its_lender_keeps_its() -> None:
     """Ingress has written a lane, egress writes another: into storage, which a loan takes from its lender."""
-    values = ir.Header("values_t", tuple((f"v{i}", hand.B32) for i in range(64)))
-    hdr = ir.Struct("headers_t", (("values", values),))
-    first, second = (hand.path(hand.var("hdr", hdr), "values", f"v{i}") for i in (1, 2))
+    first, second = (hand.path(hand.var("hdr", ONLY_VALUES), "values", f"v{i}") for i in (1, 2))
     program = hand.program(
-        hdr=hdr,
+        hdr=ONLY_VALUES,
         extracts=["values"],
         ingress=[hand.assign(first, hand.binary("+", first, hand.const(1)))],
         egress=[hand.assign(second, hand.binary("+", second, first))],
@@ -459,12 +453,9 @@ def test_a_program_keeps_a_slot_together(name: str, lanes: int) -> None:
 
 def test_a_register_that_every_lane_uses_is_carried_from_lane_to_lane() -> None:
     """Each lane adds to one running total, which the next lane reads: no loop may reorder that."""
-    lanes = 64
-    values = ir.Header("values_t", tuple((f"v{i}", hand.B32) for i in range(lanes)))
-    hdr = ir.Struct("headers_t", (("values", values),))
-    root, index, total = hand.var("hdr", hdr), hand.const(0), hand.var("total")
+    root, index, total = hand.var("hdr", ONLY_VALUES), hand.const(0), hand.var("total")
     body: list[ir.Stmt] = []
-    for lane in range(lanes):
+    for lane in range(LANES):
         value = hand.path(root, "values", f"v{lane}")
         body += [
             hand.read("sum", total, index),
@@ -474,27 +465,24 @@ def test_a_register_that_every_lane_uses_is_carried_from_lane_to_lane() -> None:
         ]
     registers = [
         ir.Register(name, hand.B32, 4, pos=hand.POS)
-        for name in ("sum", *(f"prefix_{i}" for i in range(lanes)))
+        for name in ("sum", *(f"prefix_{i}" for i in range(LANES)))
     ]
     program = hand.program(
-        hdr=hdr, extracts=["values"], ingress=body, variables={"total": hand.B32}, registers=registers
+        hdr=ONLY_VALUES, extracts=["values"], ingress=body, variables={"total": hand.B32}, registers=registers
     )
     pipeline = load(program, backend="compiled")
-    numbers = np.arange(1, lanes + 1, dtype=np.uint32)
+    numbers = np.arange(1, LANES + 1, dtype=np.uint32)
     pipeline.ingress(numbers.astype(">u4").tobytes(), 1)
-    prefixes = [pipeline.read_register(f"prefix_{lane}", 0) for lane in range(lanes)]
+    prefixes = [pipeline.read_register(f"prefix_{lane}", 0) for lane in range(LANES)]
     assert prefixes == np.cumsum(numbers).tolist()
 
 
 def test_what_is_read_behind_a_loop_comes_out_of_it_and_the_rest_stays() -> None:
     """`done` is read behind the loop, `total` on both sides, `doubled` only from statement to statement."""
-    lanes = 64
-    values = ir.Header("values_t", tuple((f"v{i}", hand.B32) for i in range(lanes)))
-    hdr = ir.Struct("headers_t", (("values", values),))
-    root, index = hand.var("hdr", hdr), hand.const(0)
+    root, index = hand.var("hdr", ONLY_VALUES), hand.const(0)
     total, done, doubled = (hand.var(name) for name in ("total", "done", "doubled"))
     body: list[ir.Stmt] = [hand.assign(total, hand.const(7))]
-    for lane in range(lanes):
+    for lane in range(LANES):
         value = hand.path(root, "values", f"v{lane}")
         body += [
             hand.assign(doubled, hand.binary("+", value, value)),
@@ -503,9 +491,9 @@ def test_what_is_read_behind_a_loop_comes_out_of_it_and_the_rest_stays() -> None
             hand.write(f"lane_{lane}", index, doubled),
         ]
     body += [hand.write("total", index, total), hand.write("done", index, done)]
-    names = ("total", "done", *(f"lane_{i}" for i in range(lanes)))
+    names = ("total", "done", *(f"lane_{i}" for i in range(LANES)))
     program = hand.program(
-        hdr=hdr,
+        hdr=ONLY_VALUES,
         extracts=["values"],
         ingress=body,
         variables=dict.fromkeys(("total", "done", "doubled"), hand.B32),
@@ -515,10 +503,10 @@ def test_what_is_read_behind_a_loop_comes_out_of_it_and_the_rest_stays() -> None
     (result,) = set(re.findall(r"struct lanes_loop\w* \{\n(.*?)\n\};", text, re.DOTALL))
     assert re.findall(r"(\w+);", result) == ["done_2", "total"]
     pipeline = load(program, backend="compiled")
-    pipeline.ingress(np.arange(1, lanes + 1, dtype=">u4").tobytes(), 1)
-    assert pipeline.read_register("done", 0) == 3 * lanes
-    assert pipeline.read_register("total", 0) == 7 + 3 * lanes * (lanes + 1) // 2
-    assert [pipeline.read_register(f"lane_{i}", 0) for i in range(lanes)] == [2 * i + 2 for i in range(lanes)]
+    pipeline.ingress(np.arange(1, LANES + 1, dtype=">u4").tobytes(), 1)
+    assert pipeline.read_register("done", 0) == 3 * LANES
+    assert pipeline.read_register("total", 0) == 7 + 3 * LANES * (LANES + 1) // 2
+    assert [pipeline.read_register(f"lane_{i}", 0) for i in range(LANES)] == [2 * i + 2 for i in range(LANES)]
 
 
 def test_whole_headers_compared_between_lanes_see_every_lane() -> None:

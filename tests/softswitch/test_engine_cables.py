@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -137,14 +137,13 @@ def test_random_networks_carry_frames_over_cables() -> None:
 def test_a_frame_that_crosses_a_switch_at_once_is_at_the_next_in_time(engine: str) -> None:
     with make(engine, 0) as a, make(engine, 1) as b:
         cables = [Cable(0, 1, 1, 2, 3), Cable(1, 2, 0, 1, 3)]
-        cabling = join(engine, [a, b], cables, [End(0, 0), End(1, 1)], lambda entrance: True)
-        cabling.advance(10)
-        cabling.send(0, frame("U", 1, tag=9), array("I", [64]), 10)
-        assert cabling.next_event_us() == 13
-        assert cabling.advance(20) == 20
-        assert 1 in cabling.waiting()
-        assert [(time_us, seen(data).now_us) for time_us, data in b.drain_timed(1)] == [(13, 13)]
-        cabling.close()
+        with closing(join(engine, [a, b], cables, [End(0, 0), End(1, 1)], lambda entrance: True)) as cabling:
+            cabling.advance(10)
+            cabling.send(0, frame("U", 1, tag=9), array("I", [64]), 10)
+            assert cabling.next_event_us() == 13
+            assert cabling.advance(20) == 20
+            assert 1 in cabling.waiting()
+            assert [(time_us, seen(data).now_us) for time_us, data in b.drain_timed(1)] == [(13, 13)]
 
 
 @pytest.mark.parametrize("engine", CABLINGS)
@@ -157,23 +156,22 @@ def test_who_is_asked_may_lose_frames(engine: str) -> None:
 
     with make(engine, 0) as a, make(engine, 1) as b:
         cables = [Cable(0, 1, 1, 1, 3), Cable(1, 1, 0, 1, 3)]
-        cabling = join(engine, [a, b], cables, [End(0, 0), End(1, 2)], survives)
-        cabling.ask(0, True)
-        for number in range(4):
-            cabling.send(0, frame("U", 1, tag=number), array("I", [64]), 0)
-        cabling.advance(4)
-        assert asked == [0] * 4
-        assert b.statistics(1).rx_packets == 2
-        cabling.ask(0, False)
-        cabling.ask(2 + 1, True)
-        cabling.send_later(1, frame("U", 2, tag=8), array("Q", [6, 6]))
-        cabling.advance(8)
-        assert asked[4:] == [3, 3]
-        assert [seen(data).tag for data in b.drain(2)] == [8]
-        cabling.ask(2 + 1, False)
-        cabling.send(1, frame("U", 2) * 3, array("I", [64] * 3), 8)
-        assert (cabling.discard(1), cabling.discard(1)) == (3, 0)
-        cabling.close()
+        with closing(join(engine, [a, b], cables, [End(0, 0), End(1, 2)], survives)) as cabling:
+            cabling.ask(0, True)
+            for number in range(4):
+                cabling.send(0, frame("U", 1, tag=number), array("I", [64]), 0)
+            cabling.advance(4)
+            assert asked == [0] * 4
+            assert b.statistics(1).rx_packets == 2
+            cabling.ask(0, False)
+            cabling.ask(2 + 1, True)
+            cabling.send_later(1, frame("U", 2, tag=8), array("Q", [6, 6]))
+            cabling.advance(8)
+            assert asked[4:] == [3, 3]
+            assert [seen(data).tag for data in b.drain(2)] == [8]
+            cabling.ask(2 + 1, False)
+            cabling.send(1, frame("U", 2) * 3, array("I", [64] * 3), 8)
+            assert (cabling.discard(1), cabling.discard(1)) == (3, 0)
 
 
 def refused(cables: Sequence[Cable], ports: Sequence[MemoryPort] = (MemoryPort(),)) -> str:

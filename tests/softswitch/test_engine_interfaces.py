@@ -8,14 +8,15 @@ import random
 import socket
 import struct
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from softswitch.engine.ports import InterfacePort, PortError
 from softswitch.engine.switch import Switch
+from tests.sockets import digest_of
 from tests.softswitch.namespaces import Namespace, hosts, why_not
 from tests.softswitch.script_program import have_compiler, load_script
 
@@ -134,6 +135,11 @@ def test_single_datagrams_and_answers(bridge: Bridge) -> None:
 def test_tcp_in_bulk_both_ways(bridge: Bridge, family: socket.AddressFamily) -> None:
     switch, a, b = bridge
     data = os.urandom(1 << 20) * 30
+
+    def write(stream: socket.socket) -> None:
+        stream.sendall(data)
+        stream.shutdown(socket.SHUT_WR)
+
     with b.socket(family, socket.SOCK_STREAM) as listener, a.socket(family, socket.SOCK_STREAM) as client:
         target = (b.ip if family == socket.AF_INET else b.ipv6, 7003)
         listener.bind(target)
@@ -142,30 +148,11 @@ def test_tcp_in_bulk_both_ways(bridge: Bridge, family: socket.AddressFamily) -> 
         server, _ = listener.accept()
         with server:
             server.settimeout(600)
-            digests: dict[str, str] = {}
-
-            def read(name: str, stream: socket.socket) -> None:
-                digest = hashlib.sha256()
-                while block := stream.recv(1 << 20):
-                    digest.update(block)
-                digests[name] = digest.hexdigest()
-
-            def write(stream: socket.socket) -> None:
-                stream.sendall(data)
-                stream.shutdown(socket.SHUT_WR)
-
-            threads = [
-                threading.Thread(target=read, args=("server", server)),
-                threading.Thread(target=read, args=("client", client)),
-                threading.Thread(target=write, args=(server,)),
-                threading.Thread(target=write, args=(client,)),
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-    expected = hashlib.sha256(data).hexdigest()
-    assert digests == {"server": expected, "client": expected}
+            with ThreadPoolExecutor(4) as threads:
+                writes = threads.map(write, (server, client))
+                digests = [*threads.map(digest_of, (server, client))]
+                assert [*writes] == [None, None]
+    assert digests == [hashlib.sha256(data).hexdigest()] * 2
     assert switch.statistics(1).rx_malformed == switch.statistics(2).rx_malformed == 0
     assert switch.statistics(1).rx_bytes > len(data)
 

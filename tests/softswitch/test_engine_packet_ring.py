@@ -8,8 +8,7 @@ import select
 import socket
 import struct
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,25 +19,30 @@ from softswitch.engine.ports import InterfacePort, MemoryPort
 from softswitch.engine.switch import Switch
 from tests.softswitch.namespaces import Namespace, hosts, why_not
 from tests.softswitch.script_program import have_compiler, load_script
+from tests.system.command import until
 
 REASON = why_not() if have_compiler else "no C compiler"
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
 
 SOL_PACKET, PACKET_VNET_HDR, NEEDS_CHECKSUM, UDP_SEGMENT = 263, 15, 1, 103
 UDP_IP = scapy.IP(src="10.0.0.1", dst="10.0.0.2") / scapy.UDP(sport=1, dport=2)
-PATIENCE_S = 300.0
 SLOTS = 4096
 """As PACKET_RING_SLOTS of ``runtime/engine_packet_ring.h``."""
 TO_MEMORY, TO_HOST = bytes.fromhex("020000000002"), bytes.fromhex("020000000001")
-Cable = tuple[Switch, Namespace]
 
 
 @pytest.fixture
-def cable() -> Iterator[Cable]:
-    """A switch that does not run yet: port 1 is a host's interface, port 2 is memory."""
-    with hosts(1) as (host,), Switch({1: InterfacePort(host.switch_interface), 2: MemoryPort()}) as switch:
+def host() -> Iterator[Namespace]:
+    with hosts(1) as (host,):
+        yield host
+
+
+@pytest.fixture
+def switch(host: Namespace) -> Iterator[Switch]:
+    """A switch that does not run yet: port 1 is the host's interface, port 2 is memory."""
+    with Switch({1: InterfacePort(host.switch_interface), 2: MemoryPort()}) as switch:
         load_script(switch)
-        yield switch, host
+        yield switch
 
 
 def frame(number: int, size: int = 60, to: bytes = TO_MEMORY) -> bytes:
@@ -54,12 +58,11 @@ def raw(host: Namespace) -> socket.socket:
     return opened
 
 
-def until(done: Callable[[], bool]) -> None:
-    """Wait for something that must come."""
-    end_s = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < end_s
-        time.sleep(0.001)
+def send(host: Namespace, frames: Sequence[bytes]) -> None:
+    """Send frames from the host."""
+    with raw(host) as out:
+        for each in frames:
+            out.send(each)
 
 
 def arrived(switch: Switch, last: bytes) -> list[bytes]:
@@ -80,23 +83,21 @@ def allow_jumbo(host: Namespace) -> None:
         subprocess.run(["ip", *inside, "link", "set", interface, "mtu", "9000"], check=True)
 
 
-def test_frames_of_all_lengths_keep_their_order_and_bytes(cable: Cable) -> None:
+def test_frames_of_all_lengths_keep_their_order_and_bytes(switch: Switch, host: Namespace) -> None:
     """Short ones come by the ring; those too long for a slot of 2,048 bytes by the queue."""
-    switch, host = cable
     allow_jumbo(host)
     around = [*range(1960, 1980), *range(2040, 2052)]
     sizes = [60, 9014, 1514, *around, *[9014] * 20, 60, 60, 5000, 61, *reversed(around), *[9014, 60] * 10]
     sent = [frame(number, size) for number, size in enumerate(sizes * 3)]
     switch.start()
-    with raw(host) as out:
-        for each in sent:
-            out.send(each)
+    send(host, sent)
     assert arrived(switch, sent[-1]) == sent
     assert switch.statistics(1).rx_socket_full == switch.statistics(1).rx_malformed == 0
 
 
-def test_what_a_full_ring_drops_is_counted_and_the_rest_comes_in_order(cable: Cable) -> None:
-    switch, host = cable
+def test_what_a_full_ring_drops_is_counted_and_the_rest_comes_in_order(
+    switch: Switch, host: Namespace
+) -> None:
     sent = [frame(number) for number in range(SLOTS + 1000)]
     with raw(host) as out:
         for each in sent:
@@ -112,9 +113,10 @@ def test_what_a_full_ring_drops_is_counted_and_the_rest_comes_in_order(cable: Ca
     assert dropped <= switch.statistics(1).rx_socket_full < dropped + 50  # asking again forgets none
 
 
-def test_superframes_beyond_the_queue_are_counted_and_the_others_come_whole(cable: Cable) -> None:
+def test_superframes_beyond_the_queue_are_counted_and_the_others_come_whole(
+    switch: Switch, host: Namespace
+) -> None:
     """A slot of the ring is left for each, but the queue that has it whole is full."""
-    switch, host = cable
     allow_jumbo(host)
     neighbour = ("10.77.0.2", "lladdr", TO_MEMORY.hex(":"), "dev", host.interface, "nud", "permanent")
     subprocess.run(["ip", "-n", host.name, "neighbour", "replace", *neighbour], check=True)
@@ -139,26 +141,26 @@ def _superframes_seen(switch: Switch) -> int:
 
 
 @pytest.mark.parametrize("tag", ["81000005", "88a80005"], ids=["802.1Q", "802.1ad"])
-def test_vlan_tags_that_the_kernel_keeps_beside_the_frame_are_put_back(cable: Cable, tag: str) -> None:
+def test_vlan_tags_that_the_kernel_keeps_beside_the_frame_are_put_back(
+    switch: Switch, host: Namespace, tag: str
+) -> None:
     """Linux takes a tag out of every frame that comes in, in the ring as in the queue of long frames."""
-    switch, host = cable
     allow_jumbo(host)
     sent = []
     for number, size in enumerate((60, 1518, 1970, 1980, 9010, 61)):
         plain = frame(number, size)
         sent.append(plain[:12] + bytes.fromhex(tag) + plain[12:])
     switch.start()
-    with raw(host) as out:
-        for each in sent:
-            out.send(each)
+    send(host, sent)
     assert arrived(switch, sent[-1]) == sent
 
 
 @pytest.mark.parametrize("size", [100, 5001])
 @pytest.mark.parametrize("tag", ["", "81000005"], ids=["untagged", "tagged"])
-def test_checksums_that_the_sender_left_to_its_interface_are_made(cable: Cable, size: int, tag: str) -> None:
+def test_checksums_that_the_sender_left_to_its_interface_are_made(
+    switch: Switch, host: Namespace, size: int, tag: str
+) -> None:
     """In the ring as in the queue of long frames, and where a tag that was put back has moved them."""
-    switch, host = cable
     allow_jumbo(host)
     plain = bytes(
         scapy.Ether(dst=TO_MEMORY.hex(":"), src=host.mac) / UDP_IP / random.Random(size).randbytes(size)
@@ -180,8 +182,9 @@ def _pseudo_sum(udp_bytes: int) -> bytes:
     return struct.pack("!H", (total & 0xFFFF) + (total >> 16))
 
 
-def test_an_interface_that_goes_down_and_up_again_wakes_nobody_for_nothing(cable: Cable) -> None:
-    switch, host = cable
+def test_an_interface_that_goes_down_and_up_again_wakes_nobody_for_nothing(
+    switch: Switch, host: Namespace
+) -> None:
     (descriptor,) = _packet_sockets()
     watched = select.poll()
     watched.register(descriptor, select.POLLIN)
@@ -214,14 +217,12 @@ def _packet_sockets() -> list[int]:
     return found
 
 
-def test_frames_that_the_switch_sends_do_not_come_back(cable: Cable) -> None:
-    switch, host = cable
+def test_frames_that_the_switch_sends_do_not_come_back(switch: Switch, host: Namespace) -> None:
     switch.start()
     switch.inject(2, [frame(number, 1000, TO_HOST) for number in range(200)])
     until(lambda: switch.statistics(1).tx_packets >= 200)
-    with raw(host) as out:
-        out.send(frame(1))
-        assert arrived(switch, frame(1)) == [frame(1)]
+    send(host, [frame(1)])
+    assert arrived(switch, frame(1)) == [frame(1)]
     assert switch.statistics(1).rx_bytes < 100_000
 
 
@@ -244,13 +245,11 @@ def _mapped_rings() -> list[str]:
     return [line for line in lines if "socket:[" in line]
 
 
-def test_a_capture_has_frames_of_the_ring(cable: Cable) -> None:
-    switch, host = cable
+def test_a_capture_has_frames_of_the_ring(switch: Switch, host: Namespace) -> None:
     switch.capture(CaptureSettings())
     switch.start()
-    with raw(host) as out:
-        out.send(frame(7, 500))
-        arrived(switch, frame(7, 500))
+    send(host, [frame(7, 500)])
+    arrived(switch, frame(7, 500))
     records, left_out = switch.captured(1)
     assert frame(7, 500) in records
     assert left_out == 0

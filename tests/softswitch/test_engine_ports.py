@@ -27,11 +27,13 @@ from softswitch.engine.ports import (
     parse_port,
 )
 from softswitch.engine.switch import Switch
+from tests.sockets import bound_udp
 from tests.softswitch.script_program import (
     ENGINES,
     frame,
     have_compiler,
     load_script,
+    scripted,
     seen,
 )
 
@@ -77,8 +79,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def switch(engine: str) -> Iterator[Switch]:
     ports = {0: UdpPort(), 1: UdpPort(), 510: MemoryPort(cpu=True)}
-    with Switch(ports) as switch:
-        load_script(switch, engine)
+    with scripted(engine, ports) as switch:
         switch.start()
         yield switch
 
@@ -235,8 +236,7 @@ def test_the_control_plane_gets_its_turn_under_load(switch: Switch) -> None:
 
 
 def test_what_the_kernel_drops_is_counted(engine: str) -> None:
-    with Switch({0: UdpPort()}) as switch, Host(switch, 0) as a:
-        load_script(switch, engine)
+    with scripted(engine, {0: UdpPort()}) as switch, Host(switch, 0) as a:
         assert switch.statistics(0).rx_socket_full == 0
         while switch.statistics(0).rx_socket_full == 0:  # nobody serves the port
             a.send([frame("D", size=1000)] * 60)
@@ -244,8 +244,8 @@ def test_what_the_kernel_drops_is_counted(engine: str) -> None:
 
 @pytest.mark.skipif(not have_compiler, reason="no C compiler")
 def test_programs_are_swapped_under_load() -> None:
-    with Switch({0: UdpPort(), 1: UdpPort()}) as switch, Host(switch, 0) as a, Host(switch, 1) as b:
-        load_script(switch)
+    ports = {0: UdpPort(), 1: UdpPort()}
+    with scripted("compiled", ports) as switch, Host(switch, 0) as a, Host(switch, 1) as b:
         switch.start()
         b.introduce(switch, 1)
         for turn in range(300):
@@ -263,8 +263,7 @@ def test_programs_are_swapped_under_load() -> None:
 
 def test_delay_in_real_time(engine: str) -> None:
     late = PortImpairments(tx=Impairments(delay_s=0.02))
-    with Switch({0: UdpPort()}, impairments={0: late}) as switch:
-        load_script(switch, engine)
+    with scripted(engine, {0: UdpPort()}, impairments={0: late}) as switch:
         switch.start()
         with Host(switch, 0) as a:
             before = switch.next_event_us()
@@ -278,12 +277,9 @@ def test_delay_in_real_time(engine: str) -> None:
 
 
 def test_a_fixed_peer_needs_no_introduction_and_hears_alone(engine: str) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.settimeout(600)
-        peer.bind(("127.0.0.1", 0))
+    with bound_udp(600) as peer:
         ports = {0: UdpPort(), 1: UdpPort(0, peer.getsockname()[1])}
-        with Switch(ports) as switch:
-            load_script(switch, engine)
+        with scripted(engine, ports) as switch:
             switch.start()
             with Host(switch, 0) as a:
                 a.send([frame("U", 1, tag=4)])
@@ -293,12 +289,10 @@ def test_a_fixed_peer_needs_no_introduction_and_hears_alone(engine: str) -> None
 @pytest.mark.parametrize("fixed", [True, False], ids=["given", "the first to speak"])
 def test_strangers_are_counted_and_neither_heard_nor_answered(engine: str, fixed: bool) -> None:
     with contextlib.ExitStack() as stack:
-        peer = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-        peer.bind(("127.0.0.1", 0))
+        peer = stack.enter_context(bound_udp())
         local = peer.getsockname()[1]
         ports = {0: UdpPort(0, local if fixed else None)}
-        switch = stack.enter_context(Switch(ports))
-        load_script(switch, engine)
+        switch = stack.enter_context(scripted(engine, ports))
         switch.start()
         peer.close()
         a = stack.enter_context(Host(switch, 0, local=local))
@@ -321,12 +315,10 @@ def test_strangers_are_counted_and_neither_heard_nor_answered(engine: str, fixed
 
 
 def test_a_socket_that_is_handed_down_is_a_port(engine: str) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
-        made.bind(("127.0.0.1", 0))
+    with bound_udp() as made:
         address = made.getsockname()
-        with Switch({0: UdpPort(fd=os.dup(made.fileno()))}) as switch:
+        with scripted(engine, {0: UdpPort(fd=os.dup(made.fileno()))}) as switch:
             assert switch.port_address(0) == address
-            load_script(switch, engine)
             switch.start()
             with Host(switch, 0) as a:
                 a.introduce(switch, 0)
@@ -346,8 +338,7 @@ def test_what_is_no_bound_udp_socket_is_refused(engine: str) -> None:
 
 
 def test_a_busy_port_is_refused_with_the_reason(engine: str) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        taken.bind(("127.0.0.1", 0))
+    with bound_udp() as taken:
         number = taken.getsockname()[1]
         with pytest.raises(PortError, match=f"port 3: .*127.0.0.1:{number}.* in use"):
             Switch({3: UdpPort(number)})
@@ -381,8 +372,7 @@ def test_an_interpreted_program_that_fails_ends_the_switch_with_its_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Interpreter, "egress", lambda *_: {}["no such field"])
-    with Switch({0: UdpPort()}) as switch, Host(switch, 0) as a:
-        load_script(switch, "interpreter")
+    with scripted("interpreter", {0: UdpPort()}) as switch, Host(switch, 0) as a:
         switch.start()
         a.send([frame("U", 0)])
         switch._threads[0].join(600)
@@ -398,8 +388,8 @@ def run(
     link: PortImpairments, *, seed: int = 0, frames: int = FRAMES
 ) -> tuple[list[tuple[int, int]], Switch]:
     """Send numbered frames from port 0 to 1, one per microsecond; what arrived: (time, number)."""
-    with Switch({0: MemoryPort(), 1: MemoryPort()}, seed=seed, impairments={1: link}) as switch:
-        load_script(switch)
+    ports = {0: MemoryPort(), 1: MemoryPort()}
+    with scripted("compiled", ports, seed=seed, impairments={1: link}) as switch:
         for number in range(frames):
             switch.inject(0, [frame("U", 1, tag=number)], now_us=number)
         switch.advance(10 * frames)

@@ -29,6 +29,11 @@ def make(engine: str, *, seed: int = 0, **impairments: PortImpairments) -> Switc
     return scripted(engine, {number: MemoryPort() for number in range(5)}, seed=seed, impairments=links)
 
 
+def slow(**fields: int) -> PortImpairments:
+    """Return a port that sends 1,000 bytes in a millisecond."""
+    return PortImpairments(tx=Impairments(rate_bps=8e6, **fields))
+
+
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -153,9 +158,7 @@ def test_without_a_program_frames_are_dropped(switch: Switch) -> None:
 
 
 def test_a_queue_shows_its_depth_and_is_finite(engine: str) -> None:
-    # 1000 bytes at 8 Mb/s: one packet per millisecond
-    slow = PortImpairments(tx=Impairments(rate_bps=8e6, queue_packets=3))
-    with make(engine, p1=slow) as switch:
+    with make(engine, p1=slow(queue_packets=3)) as switch:
         switch.inject(0, [frame("U", 1, size=1000, tag=i) for i in range(6)], now_us=0)
         arrivals = []
         while (now := switch.next_event_us()) is not None:
@@ -180,8 +183,7 @@ def leaving(switch: Switch) -> list[tuple[int, int, int]]:
 
 
 def test_the_highest_priority_with_a_packet_is_served(engine: str) -> None:
-    slow = PortImpairments(tx=Impairments(rate_bps=8e6, queue_packets=10))
-    with make(engine, p1=slow) as switch:
+    with make(engine, p1=slow(queue_packets=10)) as switch:
         urgency = (0, 0, 3, 7, 3, 0, 7)  # the first is on the link before the others are there
         frames = [frame("U", 1, size=1000, tag=i, times=each) for i, each in enumerate(urgency)]
         switch.inject(0, frames, now_us=0)
@@ -197,8 +199,7 @@ def test_the_highest_priority_with_a_packet_is_served(engine: str) -> None:
 
 
 def test_a_full_queue_leaves_room_in_those_of_other_priorities(engine: str) -> None:
-    slow = PortImpairments(tx=Impairments(rate_bps=8e6, queue_packets=1))
-    with make(engine, p1=slow) as switch:
+    with make(engine, p1=slow(queue_packets=1)) as switch:
         frames = [frame("U", 1, size=1000, tag=i, times=each) for i, each in enumerate((0, 0, 0, 1, 1))]
         switch.inject(0, frames, now_us=0)
         assert [tag for tag, _, _ in leaving(switch)] == [0, 3, 1]
@@ -206,8 +207,7 @@ def test_a_full_queue_leaves_room_in_those_of_other_priorities(engine: str) -> N
 
 
 def test_copies_have_their_packets_priority_and_clones_the_lowest(engine: str) -> None:
-    slow = PortImpairments(tx=Impairments(rate_bps=8e6, queue_packets=10))
-    with make(engine, p1=slow) as switch:
+    with make(engine, p1=slow(queue_packets=10)) as switch:
         switch.set_multicast_group(5, [(1, 7)])
         switch.set_clone_session(1, [(1, 9)])
         switch.inject(
@@ -241,8 +241,7 @@ def test_an_rx_rate_delays_and_drops_before_the_program(engine: str) -> None:
 
 
 def test_loading_a_program_discards_what_is_queued(engine: str) -> None:
-    slow = PortImpairments(tx=Impairments(rate_bps=8e6))
-    with make(engine, p1=slow) as switch:
+    with make(engine, p1=slow()) as switch:
         switch.inject(0, [frame("U", 1, size=1000) for _ in range(4)], now_us=0)
         switch.load(None)
         switch.advance(10_000)

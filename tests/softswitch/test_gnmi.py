@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -90,11 +91,8 @@ def switch() -> Iterator[Switch]:
 
 @pytest.fixture(scope="module")
 def client(switch: Switch) -> Iterator[Client]:
-    service = serve(switch)
-    client = Client(service.address)
-    yield client
-    client.close()
-    service.close()
+    with closing(serve(switch)) as service, closing(Client(service.address)) as client:
+        yield client
 
 
 def test_it_says_what_it_can(client: Client) -> None:
@@ -197,9 +195,8 @@ def test_what_it_cannot_do_is_said(client: Client, does: Any, code: str, said: s
 
 
 def test_a_switch_tells_when_it_was_started_and_how_often_it_was_written_to(switch: Switch) -> None:
-    service = serve(switch)
     watch = SwitchWatch()
-    try:
+    with closing(serve(switch)) as service:
         first = watch(service.address)
         assert watch(service.address) is first, "an answer like the last one is not decoded"
         assert {port: each.up for port, each in first.ports.items()} == {1: True, 2: True, 7: True}
@@ -209,15 +206,10 @@ def test_a_switch_tells_when_it_was_started_and_how_often_it_was_written_to(swit
         second = watch(service.address)
         assert second.revision == replace(first.revision, writes=first.revision.writes + 1)
         assert (second.packets, first.packets) == ((first.packets or 0) + 1, first.packets)
-    finally:
-        service.close()
     assert watch(service.address) is None
-    again = serve(switch)
-    try:
+    with closing(serve(switch)) as again:
         third = watch(again.address)
         assert third.revision.booted_ns > first.revision.booted_ns
-    finally:
-        again.close()
 
 
 def test_boot_time_and_writes_in_ietf_json(client: Client) -> None:

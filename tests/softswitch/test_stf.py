@@ -6,7 +6,7 @@ Files that fill a switch's tables: JSON as the tutorials have it, and commands o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -283,12 +283,6 @@ def plane(table_program: ir.Program) -> Iterator[Noted]:
         yield Noted(switch, pipeline)
 
 
-def written(folder: Path, name: str, text: str) -> Path:
-    path = folder / name
-    path.write_text(text)
-    return path
-
-
 def entries(plane: Noted) -> dict[str, list[tuple[Any, ...]]]:
     return {
         table.removeprefix("C."): [
@@ -303,9 +297,9 @@ def entries(plane: Noted) -> dict[str, list[tuple[Any, ...]]]:
     ("name", "text"), [("s1-runtime.json", json.dumps(JSON)), ("s1-commands.txt", COMMANDS)]
 )
 def test_both_kinds_of_files_say_the_same(
-    name: str, text: str, table_program: ir.Program, plane: Noted, tmp_path: Path
+    name: str, text: str, table_program: ir.Program, plane: Noted, write_file: Callable[[str, str], Path]
 ) -> None:
-    configure(written(tmp_path, name, text), table_program, plane)
+    configure(write_file(name, text), table_program, plane)
     assert entries(plane) == {
         "exactly": [(("exact", 5, 0), 0x10, 0x0800_0000_0111)],
         "longest": [(("mask", 0x10, 0xF0), 1, 2)],
@@ -317,9 +311,11 @@ def test_both_kinds_of_files_say_the_same(
     assert plane.read_register("C.seen", 1) == (0 if as_json else 9)
 
 
-def test_bmv2_takes_smaller_priorities_first(table_program: ir.Program, plane: Noted, tmp_path: Path) -> None:
+def test_bmv2_takes_smaller_priorities_first(
+    table_program: ir.Program, plane: Noted, write_file: Callable[[str, str], Path]
+) -> None:
     text = "table_add masked set 0&&&0 0->255 => 1 0 20\ntable_add masked set 0&&&0 0->255 => 2 0 10\n"
-    configure(written(tmp_path, "c.txt", text), table_program, plane)
+    configure(write_file("c.txt", text), table_program, plane)
     first = max(plane.entries("C.masked"), key=lambda entry: entry.priority)
     assert first.invocation.args[0] == 2
 
@@ -352,9 +348,14 @@ def entry(**changes: Any) -> str:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_by_its_place(
-    name: str, text: str, said: str, table_program: ir.Program, plane: Noted, tmp_path: Path
+    name: str,
+    text: str,
+    said: str,
+    table_program: ir.Program,
+    plane: Noted,
+    write_file: Callable[[str, str], Path],
 ) -> None:
-    path = written(tmp_path, name, text)
+    path = write_file(name, text)
     with pytest.raises(RuntimeFileError) as told:
         configure(path, table_program, plane)
     assert said in str(told.value)

@@ -114,6 +114,13 @@ def ended(
     return process.returncode, output, errors
 
 
+def finish(process: subprocess.Popen[str], status: int = 0) -> tuple[str, str]:
+    """Return output and errors of a process, which must end with this status."""
+    output, errors = process.communicate()
+    assert process.returncode == status, output + errors
+    return output, errors
+
+
 def ends(processes: Sequence[subprocess.Popen[str]], patience_s: float = 300) -> list[tuple[int, str, str]]:
     """Return status, output and errors of each process."""
     return [ended(process, patience_s) for process in processes]
@@ -141,21 +148,23 @@ def begun(process: subprocess.Popen[str], workers: int = 1, word: str = "started
     return process
 
 
-def ina(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run ``ina arguments…`` to its end."""
+def ina(*arguments: object, status: int | None = None) -> subprocess.CompletedProcess[str]:
+    """Run ``ina arguments…`` to its end, which must be with this status unless it is None."""
     process = start(*arguments)
     output, errors = process.communicate()
+    assert status in (None, process.returncode), output + errors
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
-def here(*arguments: object) -> subprocess.CompletedProcess[str]:
+def here(*arguments: object, status: int | None = None) -> subprocess.CompletedProcess[str]:
     """Run ``ina arguments…`` to its end, in this process; switches, servers and workers are processes.
 
-    It saves the start of Python and of the command's modules, which takes longer than many a run.
+    It must end with this status unless that is None. This saves the start of Python and of the command's
+    modules, which takes longer than many a run.
     """
     handlers = {number: signal.getsignal(number) for number in HANDLED}
     words = ["ina", *map(str, arguments)]
-    status: object = 0
+    found: object = 0
     with (
         pytest.MonkeyPatch.context() as patch,
         warnings.catch_warnings(),
@@ -173,28 +182,26 @@ def here(*arguments: object) -> subprocess.CompletedProcess[str]:
         try:
             main()
         except SystemExit as ended:
-            status = ended.code
+            found = ended.code
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
         for stream in (output, errors):
             stream.seek(0)
-        assert isinstance(status, int)
-        return subprocess.CompletedProcess(words, status, output.read(), errors.read())
+        assert isinstance(found, int)
+        done = subprocess.CompletedProcess(words, found, output.read(), errors.read())
+    assert status in (None, found), done.stdout + done.stderr
+    return done
 
 
 def good(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run ``ina arguments…`` in this process; it must succeed."""
-    done = here(*arguments)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
+    return here(*arguments, status=0)
 
 
 def refused(*arguments: object, status: int = 2) -> str:
     """Run ``ina arguments…`` in this process; it must end with this status. Returns its errors."""
-    done = here(*arguments)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stderr
+    return here(*arguments, status=status).stderr
 
 
 def report(*arguments: object) -> dict[str, Any]:

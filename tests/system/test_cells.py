@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -137,9 +137,8 @@ def test_a_switch_without_a_program_has_none(tmp_path: Path) -> None:
             assert "has no program loaded" in done.stderr
 
 
-def test_a_program_without_tables_is_a_program(tmp_path: Path) -> None:
-    tableless = tmp_path / "remembers.p4"
-    tableless.write_text(TABLELESS)
+def test_a_program_without_tables_is_a_program(write_file: Callable[[str, str], Path]) -> None:
+    tableless = write_file("remembers.p4", TABLELESS)
     with open_switch("--program", tableless) as running:
         registers = metrics(running, "registers")["registers"]
         assert registers == {"I.last": {"cells": 4, "bits": 32}}

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -33,26 +34,26 @@ def test_a_stock_client_loads_what_the_page_makes(program: str, tmp_path: Path) 
     p4info, source = tmp_path / "p4info", tmp_path / "config"
     command = COMMAND.replace("exclusive.p4info.txtpb", str(p4info)).replace("exclusive --lanes 32", program)
     command = command.replace("exclusive.config", str(source))
-    made = ina(*shlex.split(command))
-    assert made.returncode == 0, made.stderr
+    ina(*shlex.split(command), status=0)
     config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=source.read_bytes())
     text_format.Parse(p4info.read_text(), config.p4info)
-    with Switch({1: MemoryPort()}) as switch:
-        service = serve(switch)
-        with grpc.insecure_channel(f"127.0.0.1:{service.port}") as channel:
-            stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
-            stream = Stream(stub)
-            assert stream.arbitrate(1).status.code == 0
-            stub.SetForwardingPipelineConfig(
-                p4runtime_pb2.SetForwardingPipelineConfigRequest(
-                    election_id=p4runtime_pb2.Uint128(low=1),
-                    action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
-                    config=config,
-                )
+    with (
+        Switch({1: MemoryPort()}) as switch,
+        closing(serve(switch)) as service,
+        grpc.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        stream = Stream(stub)
+        assert stream.arbitrate(1).status.code == 0
+        stub.SetForwardingPipelineConfig(
+            p4runtime_pb2.SetForwardingPipelineConfigRequest(
+                election_id=p4runtime_pb2.Uint128(low=1),
+                action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+                config=config,
             )
-            loaded = stub.GetForwardingPipelineConfig(p4runtime_pb2.GetForwardingPipelineConfigRequest())
-            stream.end()
-        service.close()
+        )
+        loaded = stub.GetForwardingPipelineConfig(p4runtime_pb2.GetForwardingPipelineConfigRequest())
+        stream.end()
     assert loaded.config == config
     assert loaded.config.p4info.tables
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from select import PIPE_BUF
@@ -19,7 +20,8 @@ from typer.testing import CliRunner
 
 from ina.cli.command import Failure, parse_size, plural, rate, seconds
 from ina.cli.commands import app
-from tests.system.command import PATIENT, ROOT, good, here, ina, refused, report, worker
+from tests.sockets import bound_udp
+from tests.system.command import PATIENT, ROOT, finish, good, here, ina, refused, report, worker
 
 
 def test_run_sums_and_reports() -> None:
@@ -46,10 +48,9 @@ def test_run_counts_all_calls_of_a_script_that_ends_without_shutdown() -> None:
 
 def test_run_recovers_from_every_impairment_at_once() -> None:
     impaired = ("--loss", 0.05, "--duplicate", 0.05, "--reorder", 0.05, "--corrupt", 0.05, "--delay", 0.0001)
-    done = here(
+    done = good(
         "run", "-np", 4, *PATIENT, "--lanes", 32, "--json", *impaired, *worker("sums.py", "--times", 10)
     )
-    assert done.returncode == 0, done.stderr
     metrics = json.loads(done.stdout)["metrics"]
     assert metrics["resent_packets"] > 0
     assert metrics["switch_replayed_packets"] + metrics["switch_duplicate_packets"] > 0
@@ -225,8 +226,7 @@ def test_a_bad_job_file_is_refused_with_file_job_and_key(tmp_path: Path, line: s
 
 
 def test_a_busy_port_is_refused_with_the_reason() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as busy:
-        busy.bind(("127.0.0.1", 0))
+    with bound_udp() as busy:
         number = busy.getsockname()[1]
         done = ina("switch", "--port", f"1=udp:{number}", "--until-eof")
     assert done.returncode == 1
@@ -242,9 +242,10 @@ def test_a_busy_p4runtime_port_is_refused_with_the_reason() -> None:
     assert address in done.stderr
 
 
-def test_a_program_that_does_not_compile_is_shown_with_a_caret(tmp_path: Path) -> None:
-    source = tmp_path / "broken.p4"
-    source.write_text("#include <core.p4>\nheader h_t { bit<8 x; }\n")
+def test_a_program_that_does_not_compile_is_shown_with_a_caret(
+    write_file: Callable[[str, str], Path],
+) -> None:
+    source = write_file("broken.p4", "#include <core.p4>\nheader h_t { bit<8 x; }\n")
     said = refused("compile", source, status=3)
     first, line, caret, *_ = said.splitlines()
     assert first.startswith(f"{source}:2:20: ")
@@ -254,9 +255,17 @@ def test_a_program_that_does_not_compile_is_shown_with_a_caret(tmp_path: Path) -
 
 def test_a_switch_can_run_the_interpreter() -> None:
     done = ina(
-        "switch", "--port", "1=udp:0", "--program", "exclusive", "--lanes", 32, "--interpret", "--until-eof"
+        "switch",
+        "--port",
+        "1=udp:0",
+        "--program",
+        "exclusive",
+        "--lanes",
+        32,
+        "--interpret",
+        "--until-eof",
+        status=0,
     )
-    assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["program"] == "exclusive"
 
 
@@ -296,9 +305,8 @@ def test_compile_measures_the_packets_of_a_script() -> None:
     assert (alone.returncode, "--packets needs --explain" in alone.stderr) == (2, True)
 
 
-def test_compile_tells_errors_as_json(tmp_path: Path) -> None:
-    source = tmp_path / "bad.p4"
-    source.write_text("const bit<8> a = b;\nconst bit<8> c = d;\n")
+def test_compile_tells_errors_as_json(write_file: Callable[[str, str], Path]) -> None:
+    source = write_file("bad.p4", "const bit<8> a = b;\nconst bit<8> c = d;\n")
     done = here("compile", source, "--json")
     errors = json.loads(done.stdout)["metrics"]["errors"]
     assert done.returncode == 3
@@ -372,8 +380,7 @@ def test_every_command_explains_itself_with_examples(command: tuple[str, ...]) -
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    done = ina("--version")
-    assert done.returncode == 0, done.stderr
+    done = ina("--version", status=0)
     assert done.stdout == f"ina {version('ina')}\n"
 
 
@@ -397,8 +404,7 @@ def test_an_interrupt_while_the_command_loads_shows_no_traceback() -> None:
     fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, PIPE_BUF)
     assert any(re.search(r"[|] +grpc$", line) for line in process.stderr)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate()
-    assert process.returncode == 128 + signal.SIGINT
+    _, said = finish(process, 128 + signal.SIGINT)
     assert "Traceback" not in said
     assert "ina: interrupted by SIGINT" in said
 
@@ -416,8 +422,7 @@ def test_numbers_agree_with_their_nouns_and_a_table_says_what_it_compares() -> N
     ("second", "warned"), [("2=udp:0", "--port 1, 2: no peer"), ("2=udp:0:48002", "--port 1: no peer")]
 )
 def test_a_switch_warns_of_ports_that_anybody_can_take(second: str, warned: str) -> None:
-    done = ina("switch", "--port", "1=udp:0", "--port", second, "--port", "3=memory", "--until-eof")
-    assert done.returncode == 0
+    done = ina("switch", "--port", "1=udp:0", "--port", second, "--port", "3=memory", "--until-eof", status=0)
     assert done.stderr.count("no peer is given") == 1
     assert warned in done.stderr
 

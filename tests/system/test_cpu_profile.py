@@ -48,8 +48,7 @@ with interleave.join(ina.rank()) as timer:
 def test_a_running_job_is_measured_with_the_cpus_that_it_is_given(tmp_path: Path) -> None:
     out = tmp_path / "matrix.csv"
     words = ["--cpus", 2, "--iterations", 5, "--out", out, "--name", "scales"]
-    done = ina("schedule", "profile", *words, "--json", "--", sys.executable, "-c", SCALES, 10_000)
-    assert done.returncode == 0, done.stderr
+    done = ina("schedule", "profile", *words, "--json", "--", sys.executable, "-c", SCALES, 10_000, status=0)
     rows = json.loads(done.stdout)["jobs"]
     # twice as long, but for what a busy machine adds to both
     assert rows["1"]["iteration_s"] > 1.1 * rows["2"]["iteration_s"] > 1.1 * 0.3
@@ -59,8 +58,7 @@ def test_a_running_job_is_measured_with_the_cpus_that_it_is_given(tmp_path: Path
 
 
 def test_a_job_that_ends_too_soon_says_how_far_it_came() -> None:
-    done = ina("schedule", "profile", "--", sys.executable, "-c", SCALES, 4)
-    assert done.returncode == 1
+    done = ina("schedule", "profile", "--", sys.executable, "-c", SCALES, 4, status=1)
     said = " ".join(done.stderr.split())
     assert re.search(
         r"ended after 4 iterations; want 1\d for this measurement: "
@@ -78,8 +76,7 @@ def test_what_a_profile_needs_is_said_at_once() -> None:
         ),
         (("--cpus", 4096, "--", "true"), "--cpus 4096: this process may use"),
     ):
-        done = ina("schedule", "profile", *words)
-        assert done.returncode == 2
+        done = ina("schedule", "profile", *words, status=2)
         assert said in " ".join(done.stderr.split())
 
 

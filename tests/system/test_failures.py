@@ -17,38 +17,63 @@ SURVIVOR_S = 60.0  # a tenth of what a rank that lives is waited for; they need 
 SILENCE_S = 4
 """More than the switch and ranks that live may have to wait for a processor: they are not to be named."""
 LANES = ("--lanes", "32")
+WHERE = r"job \d+, PSN \d+\.\.\d+: "
 
 
-def raised(rank: int, output: str) -> re.Match[str]:
-    """Return the error that a worker reported, and how long it had waited."""
+def raised(rank: int, output: str, kind: str) -> str:
+    """Return the message of the error of this kind that a worker reported, soon."""
     for line in said_by(rank, output):
         if match := re.match(r"(?P<kind>\w+) after (?P<after>[\d.]+) s: (?P<message>.*)", line):
             assert float(match["after"]) < SURVIVOR_S
-            return match
+            assert match["kind"] == kind
+            return match["message"]
     pytest.fail(f"rank {rank} raised nothing:\n{output}")
 
 
-def test_a_killed_worker_is_named_by_the_others() -> None:
-    done = here("run", "-np", 4, *LANES, *worker("sums.py", "--victim", 2, "--kill-at", 20))
-    assert done.returncode == 1
-    assert "rank 2 killed by SIGKILL" in done.stderr
-    for rank in (0, 1, 3):
-        error = raised(rank, done.stdout)
-        assert error["kind"] == "PeerLost"
-        assert re.search(r"job \d+, PSN \d+\.\.\d+: lost rank 2", error["message"])
+LEFT = ("--victim", 1, "--exit-at", 20)
+SILENT = ("--timeout", SILENCE_S, "--straggler-timeout", SILENCE_S)
 
 
-@pytest.mark.parametrize("program", ["exclusive", "shared"])
-def test_a_worker_that_leaves_early_is_named_by_the_others_at_once(program: str) -> None:
-    done = here(
-        "run", "-np", 3, *LANES, "--program", program, "--timeout", 100,
-        *worker("sums.py", "--victim", 1, "--exit-at", 20),
-    )  # fmt: skip
-    assert done.returncode == 1
-    for rank in (0, 2):
-        error = raised(rank, done.stdout)
-        assert error["kind"] == "PeerLost"
-        assert error["message"].endswith("lost rank 1: it left the job after 20 collectives")
+@pytest.mark.parametrize(
+    ("options", "fault", "survivors", "kind", "message", "errors"),
+    [
+        pytest.param(
+            (4,), ("--victim", 2, "--kill-at", 20), (0, 1, 3),
+            "PeerLost", f"{WHERE}lost rank 2", "rank 2 killed by SIGKILL",
+            id="is killed",
+        ),
+        *(
+            pytest.param(
+                (3, "--program", program, "--timeout", 100), LEFT, (0, 2),
+                "PeerLost", r"lost rank 1: it left the job after 20 collectives\Z", "",
+                id=f"leaves early, {program}",
+            )
+            for program in ("exclusive", "shared")
+        ),
+        pytest.param(
+            (3, *SILENT), ("--victim", 2, "--stall-at", 20), (0, 1),
+            "PeerTimeout", rf"{WHERE}.*\brank(s)? 2\b", "",
+            id="stops calling",
+        ),
+        pytest.param(
+            (3,), ("--victim", 1, "--longer-by", 1), (0, 1, 2),
+            "RanksDisagree", f"{WHERE}.*disagree", "",
+            id="submits another length",
+        ),
+    ],
+)  # fmt: skip
+def test_the_others_name_a_worker_that(
+    options: tuple[object, ...],
+    fault: tuple[object, ...],
+    survivors: tuple[int, ...],
+    kind: str,
+    message: str,
+    errors: str,
+) -> None:
+    done = here("run", "-np", *options, *LANES, *worker("sums.py", *fault), status=1)
+    assert errors in done.stderr
+    for rank in survivors:
+        assert re.search(message, raised(rank, done.stdout, kind))
 
 
 def test_a_forked_process_of_a_rank_is_no_rank() -> None:
@@ -59,34 +84,13 @@ def test_a_forked_process_of_a_rank_is_no_rank() -> None:
         assert f"[{rank}] 10.0 10.0 10.0" in done.stdout
 
 
-def test_a_worker_that_stops_calling_is_named_by_the_others() -> None:
-    done = here(
-        "run", "-np", 3, *LANES, "--timeout", SILENCE_S, "--straggler-timeout", SILENCE_S,
-        *worker("sums.py", "--victim", 2, "--stall-at", 20),
-    )  # fmt: skip
-    assert done.returncode == 1
-    for rank in (0, 1):
-        error = raised(rank, done.stdout)
-        assert error["kind"] == "PeerTimeout"
-        assert re.search(r"job \d+, PSN \d+\.\.\d+: .*\brank(s)? 2\b", error["message"])
-
-
-def test_ranks_that_submit_different_lengths_all_hear_of_it() -> None:
-    done = here("run", "-np", 3, *LANES, *worker("sums.py", "--victim", 1, "--longer-by", 1))
-    assert done.returncode == 1
-    for rank in range(3):
-        error = raised(rank, done.stdout)
-        assert error["kind"] == "RanksDisagree"
-        assert re.search(r"job \d+, PSN \d+\.\.\d+: .*disagree", error["message"])
-
-
 @pytest.mark.parametrize(
     ("field", "value", "refusal"),
     [("rank", 0, "rank 0 .* has joined already"), ("size", 5, "has 3 ranks, not 5")],
 )
 def test_a_wrong_rank_or_size_is_refused_at_the_meeting_point(field: str, value: int, refusal: str) -> None:
-    done = here("run", "-np", 3, *LANES, *worker("odd_ranks.py", "impostor", field, value, "watched"))
-    assert done.returncode == 1
+    impostor = worker("odd_ranks.py", "impostor", field, value, "watched")
+    done = here("run", "-np", 3, *LANES, *impostor, status=1)
     assert re.search(refusal, done.stdout)
 
 
@@ -102,20 +106,12 @@ def test_a_wrong_rank_or_size_is_refused_at_the_meeting_point(field: str, value:
 def test_what_a_stranger_sends_is_refused_and_the_others_name_the_missing_rank(
     field: str, value: int, reason: str
 ) -> None:
-    done = here(
-        "run",
-        "-np",
-        3,
-        *LANES,
-        "--timeout",
-        SILENCE_S,
-        *worker("odd_ranks.py", "impostor", field, value, "alone"),
-    )
-    assert done.returncode == 1
+    impostor = worker("odd_ranks.py", "impostor", field, value, "alone")
+    done = here("run", "-np", 3, *LANES, "--timeout", SILENCE_S, *impostor, status=1)
     for rank in range(2):
         (said,) = said_by(rank, done.stdout)
         assert said.startswith("PeerTimeout")
-        assert re.search(r"job \d+, PSN \d+\.\.\d+: .*\brank(s)? 2\b", said)
+        assert re.search(rf"{WHERE}.*\brank(s)? 2\b", said)
     assert re.search(rf"{reason} +│ +\d", done.stdout)
 
 
@@ -124,11 +120,9 @@ def test_what_a_stranger_sends_is_refused_and_the_others_name_the_missing_rank(
 
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
 def test_the_token_is_in_no_command_line_and_no_output(tmp_path: Path, options: tuple[str, ...]) -> None:
-    done = here(
-        "run", "-np", 2, "--lanes", 32, *options, *worker("odd_ranks.py", "telltale", tmp_path / "token")
-    )
+    telltale = worker("odd_ranks.py", "telltale", tmp_path / "token")
+    done = here("run", "-np", 2, "--lanes", 32, *options, *telltale, status=1)
     token = (tmp_path / "token").read_text()
-    assert done.returncode == 1
     assert len(token) == 64
     said = done.stdout + done.stderr
     assert "JobConfig(" in said

@@ -6,6 +6,7 @@ Whatever the links do to the frames, every rank gets the exact sum, and every al
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,13 +69,12 @@ def network_of(switch: Switch, admission: Admission, **options: Any) -> VirtualN
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
     path, defines = source_of("exclusive", LANES)
-    with Switch({port: parse_port("memory") for port in range(MAX_WORKERS)}) as switch:
-        service = serve(switch, source=preprocess_file(path, defines=defines))
-        try:
-            with connect(f"127.0.0.1:{service.port}") as controller:
-                yield Bed(switch, controller)
-        finally:
-            service.close()
+    with (
+        Switch({port: parse_port("memory") for port in range(MAX_WORKERS)}) as switch,
+        closing(serve(switch, source=preprocess_file(path, defines=defines))) as service,
+        connect(service.address) as controller,
+    ):
+        yield Bed(switch, controller)
 
 
 def check_sums(inputs: list[NDArray[np.generic]], results: list[NDArray[np.generic]]) -> None:

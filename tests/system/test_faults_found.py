@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from statistics import quantiles
 from typing import Any
 
@@ -63,9 +64,8 @@ def run(
 
 @pytest.fixture
 def racks() -> Iterator[SwitchPools]:
-    racks = SwitchPools()
-    yield racks
-    racks.close()
+    with closing(SwitchPools()) as racks:
+        yield racks
 
 
 @pytest.mark.slow

@@ -33,34 +33,37 @@ def test_reductions_are_those_of_the_ranks_tensors(ranks: Ranks) -> None:
 
 
 def test_tensors_and_objects_move_as_in_horovod(ranks: Ranks) -> None:
-    results = ranks.results("horovod_movements")
-    for rank, found in enumerate(results):
-        assert found["allgather"] == [[0, 0], [1, 1], [1, 1]]
-        assert found["grouped"] == [[[0, 0], [1, 1]], [0, 1]]
-        assert found["broadcast"] == [1]
-        assert found["broadcast_"] == [1, 1]
-        assert found["alltoall"] == [[[0, 10], [1, 1]], [[1, 2, 11, 12], [2, 2]]][rank]
-        assert found["equal"] == [[0, 10], [1, 11]][rank]
-        assert found["object"] == 1
-        assert found["objects"] == [0, 1]
-        assert found["gathered gradient"] == [[0], [1, 2]][rank]
-        assert found["broadcast gradient"] == [[1.5, 1.5], [0, 0]][rank]
-        assert found["exchanged gradient"] == [[1, 2], [10, 20]][rank]
-        assert found["places"] == [True, rank, 2, rank, 2, 0, 1, True]
-        assert found["after"] == [False, False]
-        assert found["threads"] == []  # one that is in torch while the interpreter ends aborts the process
+    for rank, found in enumerate(ranks.results("horovod_movements")):
+        assert found == {
+            "allgather": [[0, 0], [1, 1], [1, 1]],
+            "grouped": [[[0, 0], [1, 1]], [0, 1]],
+            "broadcast": [1],
+            "broadcast_": [1, 1],
+            "alltoall": [[[0, 10], [1, 1]], [[1, 2, 11, 12], [2, 2]]][rank],
+            "equal": [[0, 10], [1, 11]][rank],
+            "object": 1,
+            "objects": [0, 1],
+            "gathered gradient": [[0], [1, 2]][rank],
+            "broadcast gradient": [[1.5, 1.5], [0, 0]][rank],
+            "exchanged gradient": [[1, 2], [10, 20]][rank],
+            "places": [True, rank, 2, rank, 2, 0, 1, True],
+            "after": [False, False],
+            "threads": [],  # one that is in torch while the interpreter ends aborts the process
+        }
 
 
 def test_gradients_are_those_of_horovod(ranks: Ranks) -> None:
     # ranks 0 and 1 multiply their results by 1 and 2: the average of the gradients is 1.5
     for rank, found in enumerate(ranks.results("horovod_gradients")):
-        assert found["allgather"] == [[1.5] * (1 + rank)]
-        assert found["grouped_allgather"] == [[1.5] * (1 + rank), [1.5, 1.5]]
-        assert found["broadcast"] == [[1.5 * rank] * 2]
-        assert found["reducescatter sum"] == [[1, 1, 2]]
-        assert found["reducescatter average"] == [[0.5, 0.5, 1]]
-        assert found["grouped_reducescatter sum"] == [[2, 4], [2, 2, 4]]
-        assert found["grouped_reducescatter average"] == [[1, 2], [1, 1, 2]]
+        assert found == {
+            "allgather": [[1.5] * (1 + rank)],
+            "grouped_allgather": [[1.5] * (1 + rank), [1.5, 1.5]],
+            "broadcast": [[1.5 * rank] * 2],
+            "reducescatter sum": [[1, 1, 2]],
+            "reducescatter average": [[0.5, 0.5, 1]],
+            "grouped_reducescatter sum": [[2, 4], [2, 2, 4]],
+            "grouped_reducescatter average": [[1, 2], [1, 1, 2]],
+        }
 
 
 GRADIENTS = [[-3.0, -3.0]] * 4
@@ -115,16 +118,17 @@ def test_a_rank_that_ends_is_named(ranks: Ranks, how: str, status: dict[str, Any
 
 def test_process_sets(ranks: Ranks) -> None:
     for rank, found in enumerate(ranks.results("horovod_sets", 3)):
-        one, both, world, total, mean, gathered, *refused, removed = found
-        assert one == [0 if rank == 1 else -1, 1, rank == 1]
-        assert both == [{0: 0, 1: -1, 2: 1}[rank], 2, rank != 1]
-        assert world == [rank, 3, True]
-        assert total == ([1] if rank == 1 else [2])
-        assert mean == [1]
-        assert gathered == ([1] if rank == 1 else [0, 2])
-        assert refused[0].startswith(f"rank {rank} is not in ProcessSet(")
-        assert refused[1] == "there is a process set of ranks [0, 2] already"
-        assert refused[2] == "the ranks of the process set are [7], must be from 0 to 2, one at least"
+        *places, total, mean, gathered, stranger, again, beyond, removed = found
+        alone = rank == 1
+        assert places == [
+            [0 if alone else -1, 1, alone],
+            [{0: 0, 1: -1, 2: 1}[rank], 2, not alone],
+            [rank, 3, True],
+        ]
+        assert (total, mean, gathered) == ([1] if alone else [2], [1], [1] if alone else [0, 2])
+        assert stranger.startswith(f"rank {rank} is not in ProcessSet(")
+        assert again == "there is a process set of ranks [0, 2] already"
+        assert beyond == "the ranks of the process set are [7], must be from 0 to 2, one at least"
         assert removed == [True, False]
 
 
@@ -207,20 +211,24 @@ def test_what_is_wrong_or_not_there_is_named(ranks: Ranks) -> None:
 
 def test_unusual_input_has_a_defined_outcome(ranks: Ranks) -> None:
     for found in ranks.results("horovod_inputs"):
-        assert found["strided"] == [[0, 4], [8, 12]]
-        assert found["left alone"] == [[0, 1, 2], [4, 5, 6]]
-        assert found["in place"] == [[0, 1, 4], [8, 5, 12]]
-        assert (found["empty"], found["scalar"]) == ([], 3.0)
-        assert found["nan"] == [True, True]
-        for name, (kind, text) in {
+        refusals = {
             "complex": ("HorovodInternalError", "does not support RedOpType.MAX on complex tensors"),
             "hook": ("ValueError", "a mistake in a hook"),
             "forked": ("NotInitialized", "was forked from rank"),
-        }.items():
+        }
+        for name, (kind, text) in refusals.items():
             assert found[name][0] == kind, (name, found[name])
-            assert text in found[name][1], (name, found[name])
-        assert found["twice"] is None
-        assert found["after"] == [2, 2]
+            assert text in found.pop(name)[1]
+        assert found == {
+            "strided": [[0, 4], [8, 12]],
+            "left alone": [[0, 1, 2], [4, 5, 6]],
+            "in place": [[0, 1, 4], [8, 5, 12]],
+            "empty": [],
+            "scalar": 3.0,
+            "nan": [True, True],
+            "twice": None,
+            "after": [2, 2],
+        }
 
 
 def test_nan_raises_if_asked_to(ranks: Ranks) -> None:
@@ -357,8 +365,7 @@ def test_a_script_may_end_with_gradients_on_their_way(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "lock.fifo")
     script = (str(WORKERS / "torch_scripts.py"), "horovod_ends_amid_gradients")
     plain = ("env", "-u", "PYTHONPATH", sys.executable)  # which ends as programs do elsewhere
-    done = ina("run", "-np", "2", "--", *plain, *script, str(tmp_path / "lock"))
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = ina("run", "-np", "2", "--", *plain, *script, str(tmp_path / "lock"), status=0)
     assert "terminate" not in done.stdout + done.stderr
 
 

@@ -6,13 +6,13 @@ import json
 import os
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from hostlib.launch.launcher import cannot_run
-from tests.system.command import begun, children, ended, ina, refused, runs, start, until, worker
+from tests.system.command import begun, children, ended, finish, ina, refused, runs, start, until, worker
 
 LANES = ("--lanes", 32)
 
@@ -27,15 +27,13 @@ def family(pid: int) -> set[int]:
 
 @pytest.mark.parametrize("where", ["", ">/dev/null 2>&1"], ids=["holds the pipes", "holds nothing"])
 def test_what_a_worker_leaves_running_is_ended_and_does_not_hold_up_the_run(where: str) -> None:
-    done = ina("run", *LANES, "--", "sh", "-c", f"sleep 600 {where} & echo $! started")
-    assert done.returncode == 0, done.stderr
+    done = ina("run", *LANES, "--", "sh", "-c", f"sleep 600 {where} & echo $! started", status=0)
     assert done.stderr == "ina: warning: the workers left 1 process running; ended now\n"
     assert not runs(int(done.stdout.split()[0]))
 
 
 def test_what_ends_soon_after_its_worker_is_waited_for_and_no_word_said() -> None:
-    done = ina("run", *LANES, "--", "sh", "-c", "seq 30000 | cat & true")
-    assert done.returncode == 0, done.stderr
+    done = ina("run", *LANES, "--", "sh", "-c", "seq 30000 | cat & true", status=0)
     assert done.stdout.split("summary")[0] == "".join(f"{i}\n" for i in range(1, 30001))
     assert done.stderr == ""
 
@@ -102,19 +100,20 @@ def test_an_interrupted_run_says_what_was_ended_and_gives_its_summary_so_far(num
     )
     begun(process, 2)
     process.send_signal(number)
-    output, errors = process.communicate()
-    assert process.returncode == 128 + number
+    output, errors = finish(process, 128 + number)
     assert re.fullmatch(rf"ina: interrupted by {number.name} after [\d.,]+ m?s; ended 2 workers\n", errors)
     assert "allreduces" in output
 
 
-def test_an_interrupted_run_of_a_job_file_tells_its_jobs_apart(tmp_path: Path) -> None:
-    file = tmp_path / "jobs.toml"
-    file.write_text(
+def test_an_interrupted_run_of_a_job_file_tells_its_jobs_apart(
+    write_file: Callable[[str, str], Path],
+) -> None:
+    file = write_file(
+        "jobs.toml",
         "[[job]]\nname = 'short'\nworkers = 1\ncommand = 'echo over'\n"
         "[[job]]\nname = 'bad'\nworkers = 1\ncommand = 'sh -c \"echo failing; exit 3\"'\n"
         "[[job]]\nname = 'long'\nworkers = 2\ncommand = 'sh -c \"echo started; sleep 600\"'\n"
-        "[[job]]\nname = 'late'\nworkers = 1\ncommand = 'true'\narrival_s = 600\n"
+        "[[job]]\nname = 'late'\nworkers = 1\ncommand = 'true'\narrival_s = 600\n",
     )
     process = start("run", *LANES, "--jobs", file, "--json")
     stream = process.stderr
@@ -122,8 +121,7 @@ def test_an_interrupted_run_of_a_job_file_tells_its_jobs_apart(tmp_path: Path) -
     assert said == {"[short:0] over\n", "[bad:0] failing\n", "[long:0] started\n", "[long:1] started\n"}
     (keeper,) = _keepers_of_one_job_left(process.pid)
     process.terminate()
-    output, errors = process.communicate()
-    assert process.returncode == 128 + signal.SIGTERM
+    output, errors = finish(process, 128 + signal.SIGTERM)
     first, second = errors.splitlines()
     assert first == "ina: job bad: rank 0 exited with status 3"
     assert re.fullmatch(r"ina: interrupted by SIGTERM after [\d.,]+ m?s; ended 2 workers of long", second)

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from hostlib.launch.hosting import MEETING_S
 from hostlib.launch.launched_rank import launched_rank
 from hostlib.meet.connections import listen
 from hostlib.meet.private_folder import private_folder
-from tests.system.command import FAMILY, ROOT, begun, ended, ina, relatives, start, succeed, until
+from tests.system.command import FAMILY, ROOT, begun, ended, finish, ina, relatives, start, succeed, until
 
 LAUNCHES = itertools.count()
 SUM = (
@@ -77,10 +77,9 @@ def started_as(words: str) -> list[int]:
     return found
 
 
-def test_ranks_that_a_script_starts_each_find_each_other(tmp_path: Path) -> None:
+def test_ranks_that_a_script_starts_each_find_each_other(write_file: Callable[[str, str], Path]) -> None:
     """As with ``mpirun wrapper.sh``: no two ranks have one parent."""
-    script = tmp_path / "wrapper.sh"
-    script.write_text('#!/bin/sh\n"$@"\nexit $?\n')
+    script = write_file("wrapper.sh", '#!/bin/sh\n"$@"\nexit $?\n')
     script.chmod(0o700)
     ranks = launch(SUM, openmpi(3), before=[str(script)])
     assert succeed(ranks) == [f"{rank} [3. 3. 3.]\n" for rank in range(3)]
@@ -199,8 +198,7 @@ def test_admit_takes_the_ranks_of_machines_once_each() -> None:
         ),
         (("--switch", "grpc://127.0.0.1:1", "--host", "1"), "--host '1': want PORT=IP/MAC"),
     ):
-        done = ina("admit", "-np", 4, *options)
-        assert done.returncode == 2
+        done = ina("admit", "-np", 4, *options, status=2)
         assert text in done.stderr
         assert text in json.loads(done.stdout)["failed"], "ranks of other machines do not see our messages"
 
@@ -208,8 +206,7 @@ def test_admit_takes_the_ranks_of_machines_once_each() -> None:
 def test_admit_says_once_what_ranks_must_know_and_ends_with_its_input() -> None:
     process = start("admit", "-np", 2, "--slots", 64)
     # its standard input has ended, and nobody has joined
-    output, errors = process.communicate()
-    assert process.returncode == 0, errors
+    output, _ = finish(process)
     first, last = output.splitlines()
     configs = [hostlib.JobConfig.from_json(json.dumps(each)) for each in json.loads(first)["configs"]]
     assert [config.rank for config in configs] == [0, 1]
@@ -218,6 +215,5 @@ def test_admit_says_once_what_ranks_must_know_and_ends_with_its_input() -> None:
 
 
 def test_admit_refuses_what_run_refuses() -> None:
-    done = ina("admit", "-np", 33)
-    assert done.returncode == 2
+    done = ina("admit", "-np", 33, status=2)
     assert "33 workers: want 1 to 32 per switch" in done.stderr

@@ -26,6 +26,7 @@ from tests.system.command import (
     ROOT,
     begun,
     ended,
+    finish,
     good,
     here,
     refused,
@@ -57,22 +58,23 @@ def registration_of(controller: SwitchSession) -> Registration:
     return job.registration
 
 
-def skewed(ahead_s: float, *arguments: object) -> subprocess.Popen[str]:
-    """Start ``ina arguments…`` where the clock of the day is ahead."""
-    command = [sys.executable, "-m", "tests.system.skewed", str(ahead_s), *map(str, arguments)]
+def python(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, *map(str, arguments)]
     environment = {**os.environ, **ENVIRONMENT}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def skewed(ahead_s: float, *arguments: object) -> subprocess.Popen[str]:
+    """Start ``ina arguments…`` where the clock of the day is ahead."""
+    return python("-m", "tests.system.skewed", ahead_s, *arguments)
 
 
 def unaware(*arguments: object) -> subprocess.Popen[str]:
     """Start ``ina run arguments…`` that does not look for its job on the switch until its workers fail."""
     looks = "from ina.cli import main; from ina.service import fabric_network as on"
     looks += "; on.CHECK_S = 3600.0; main()"
-    command = [sys.executable, "-c", looks, "run", *map(str, arguments)]
-    environment = {**os.environ, **ENVIRONMENT}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
+    return python("-c", looks, "run", *arguments)
 
 
 def forget_process(attached: Attached) -> None:
@@ -189,8 +191,7 @@ def test_a_run_whose_job_was_removed_fails_and_says_so(
         "setup": {"switch": attached.options[1], "jobs": [job]},
         "metrics": {"removed": 1},
     }
-    output, errors = process.communicate()
-    assert process.returncode == 1
+    output, errors = finish(process, 1)
     assert errors.count("JobFault") == (2 if aware else 0), errors
     why = f"job {job} was removed from the switch by another program, such as 'ina remove'"
     assert errors.splitlines()[-1] == f"ina: {why}", output + errors

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from controller import Member, Part, Registration, connect
 from hostlib.io.joblog import JobLog
 from tests.controller import single
 from tests.system.attached import open_switch
-from tests.system.command import good, here, ina, refused, start, worker
+from tests.system.command import finish, good, here, ina, refused, start, worker
 
 # --------------------------------------------------------------------- ``ina run --log``
 
@@ -37,9 +37,10 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_each_collective_of_each_rank_has_a_line_and_each_job_its_beginning_and_end(tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
-    path.write_text("of an earlier run")
+def test_each_collective_of_each_rank_has_a_line_and_each_job_its_beginning_and_end(
+    write_file: Callable[[str, str], Path],
+) -> None:
+    path = write_file("run.jsonl", "of an earlier run")
     shared = ("--program", "shared", "--slots", 16, "--loss", 0.02)
     command = worker("sums.py", "--times", TIMES, "--length", LENGTH)
     done = good("run", "-np", 2, "--lanes", WIDTH, *shared, "--json", "--log", path, *command)
@@ -67,13 +68,15 @@ def test_each_collective_of_each_rank_has_a_line_and_each_job_its_beginning_and_
     assert end["switch_completed_packets"] == metrics["switch_completed_packets"]
 
 
-def test_jobs_of_a_file_are_told_apart_and_failures_are_in_the_log(tmp_path: Path) -> None:
+def test_jobs_of_a_file_are_told_apart_and_failures_are_in_the_log(
+    tmp_path: Path, write_file: Callable[[str, str], Path]
+) -> None:
     sums = " ".join(worker("sums.py", "--times", 5, "--length", 100)[1:])
     dies = " ".join(worker("sums.py", "--victim", 0, "--kill-at", 3)[1:])
-    file = tmp_path / "jobs.toml"
-    file.write_text(
+    file = write_file(
+        "jobs.toml",
         f"[[job]]\nname = 'good'\nworkers = 2\ncommand = '{sums}'\n"
-        f"[[job]]\nname = 'bad'\nworkers = 2\ncommand = '{dies}'\n"
+        f"[[job]]\nname = 'bad'\nworkers = 2\ncommand = '{dies}'\n",
     )
     path = tmp_path / "run.jsonl"
     assert here("run", "--lanes", WIDTH, "--jobs", file, "--log", path).returncode == 1
@@ -195,5 +198,4 @@ def test_jobs_are_served_for_prometheus() -> None:
         with pytest.raises(HTTPError, match=r"503.*does not answer"):
             urlopen(place)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate()
-        assert process.returncode == 128 + signal.SIGINT, errors
+        finish(process, 128 + signal.SIGINT)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -46,9 +47,8 @@ OTHER_SLOT = Region(1, 1)
 
 @pytest.fixture(scope="module")
 def racks() -> Iterator[SwitchPools]:
-    racks = SwitchPools()
-    yield racks
-    racks.close()
+    with closing(SwitchPools()) as racks:
+        yield racks
 
 
 def exclusive(psns: int, slots: int, budget: Budget) -> Case:
@@ -267,11 +267,8 @@ def test_so_it_does_when_a_job_is_given_other_slots(
 
 
 def test_a_wrong_sum_is_found() -> None:
-    rack = SwitchPool(PROGRAMS["a contributor's bit is not looked at"].compile())
-    try:
+    with closing(SwitchPool(PROGRAMS["a contributor's bit is not looked at"].compile())) as rack:
         assert explore(Case(1, Budget(doubles=1)), rack).wrong
-    finally:
-        rack.close()
 
 
 def test_a_dead_end_is_found(racks: SwitchPools, monkeypatch: pytest.MonkeyPatch) -> None:

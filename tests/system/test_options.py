@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -336,10 +336,9 @@ def test_an_option_that_is_given_overrides_and_no_other(
     ids=["none", "all", "defaults"],
 )
 def test_run_takes_jobs_as_the_file_says_unless_options_are_given(
-    options: tuple[object, ...], wanted: dict[str, tuple[object, ...]], tmp_path: Path
+    options: tuple[object, ...], wanted: dict[str, tuple[object, ...]], write_file: Callable[[str, str], Path]
 ) -> None:
-    file = tmp_path / "jobs.toml"
-    file.write_text(SAYS)
+    file = write_file("jobs.toml", SAYS)
     jobs = report("run", "--program", "shared", "--lanes", 32, "--jobs", file, *options)["setup"]["jobs"]
     keys = ("window", "preempt", "congestion", "numbers")
     assert {name: tuple(job[key] for key in keys) for name, job in jobs.items()} == wanted
@@ -411,8 +410,7 @@ def test_what_a_command_reads_has_to_be_there_and_what_it_writes_can_be_made(tmp
     ],
 )
 def test_files_that_are_named_in_another_way_have_to_be_there_as_well(arguments: tuple[str, ...]) -> None:
-    done = here(*arguments)
-    assert done.returncode == USAGE, done.stderr
+    done = here(*arguments, status=USAGE)
     assert "none." in done.stderr
     assert "Traceback" not in done.stderr
 

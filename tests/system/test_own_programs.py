@@ -83,9 +83,10 @@ def test_a_copy_runs_on_sockets(
 
 
 @pytest.mark.parametrize("kind", ["plain", "edited"])
-def test_a_copy_runs_in_virtual_time(copies: Callable[[str], Path], tmp_path: Path, kind: str) -> None:
-    jobs = tmp_path / "jobs.toml"
-    jobs.write_text(JOBS)
+def test_a_copy_runs_in_virtual_time(
+    copies: Callable[[str], Path], write_file: Callable[[str, str], Path], kind: str
+) -> None:
+    jobs = write_file("jobs.toml", JOBS)
     ran = {}
     for program in ("shared", copies(kind) / "shared.p4"):
         ran[str(program)] = report("sim", jobs, "--program", program, "--lanes", 32, "--slots", 8)["jobs"]
@@ -162,10 +163,9 @@ def test_what_is_missing_is_named(
 
 
 def test_a_job_of_a_file_that_wants_what_the_program_lacks_is_refused_by_name(
-    copies: Callable[[str], Path], tmp_path: Path
+    copies: Callable[[str], Path], write_file: Callable[[str, str], Path]
 ) -> None:
-    jobs = tmp_path / "jobs.toml"
-    jobs.write_text(JOBS)
+    jobs = write_file("jobs.toml", JOBS)
     said = refused("sim", jobs, "--program", copies("unranked") / "shared.p4", "--lanes", 32)
     assert "lacks register 'InaIngress.aggregator.slot_priority', which jobs with preemption need" in said
 

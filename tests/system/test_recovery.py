@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -56,9 +57,8 @@ def recovery_of(schedule: SoakSchedule, rack: SwitchPool, cores: Cores = COMPILE
 
 @pytest.fixture(scope="module")
 def rack() -> Iterator[SwitchPool]:
-    rack = SwitchPool.for_program("shared")
-    yield rack
-    rack.close()
+    with closing(SwitchPool.for_program("shared")) as rack:
+        yield rack
 
 
 def allowed_ns(recovery: Recovery) -> float:

@@ -22,7 +22,18 @@ from ina.launch.agent import server_address
 from ina.launch.spec import Attachment, FabricSpec
 from ina.switches.fabric import open_fabric
 from tests.system.attached import Attached, open_switch
-from tests.system.command import PATIENT, begun, children, freeze, good, report, said_by, start, worker
+from tests.system.command import (
+    PATIENT,
+    begun,
+    children,
+    finish,
+    freeze,
+    good,
+    report,
+    said_by,
+    start,
+    worker,
+)
 
 LANES = ("--lanes", 32)
 
@@ -69,8 +80,7 @@ def test_a_job_that_shares_slots_goes_on_after_its_switch_was_started_anew(
     attached.switch.restart()  # without a program
     assert until_summed(attached, 1000, process) == job, "under the same number, with its counters at zero"
     stop.touch()
-    output, errors = process.communicate()
-    assert process.returncode == 0, output + errors
+    _, errors = finish(process)
     assert errors.splitlines()[0] == (
         f"ina: warning: switch 's1': the switch at {attached.address} no longer knows job {job}: it was"
         " restarted, and has no program; its jobs are admitted again, and continue"
@@ -101,8 +111,7 @@ def test_a_run_starts_its_switch_again_and_the_sums_stay_exact(
     )
     assert warning == f"ina: warning: the switch process {how}; restarting it (1 of 5)\n"
     stop.touch()
-    output, errors = process.communicate()
-    assert process.returncode == 0, errors
+    output, _ = finish(process)
     assert json.loads(output)["metrics"]["switch_completed_packets"] > 0
 
 
@@ -165,8 +174,7 @@ def test_a_run_that_loses_its_switch_ends_and_says_why(attached: Attached, loss:
     process = begun(start("run", "-np", 2, *options, *worker("sums.py")), 2)
     job = until_summed(attached, 100, process) if loss.attached else 0
     loss.lost(process, attached)
-    output, errors = process.communicate()
-    assert process.returncode == 1
+    output, errors = finish(process, 1)
     for rank in range(2):
         assert re.search(loss.by_ranks, "\n".join(said_by(rank, output))), output + errors
     said = loss.by_run.format(at=attached.address, job=job)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -196,8 +196,7 @@ def test_a_lost_state_is_refused_while_its_job_runs_and_a_backup_finds_the_job_a
     assert "state.sqlite is empty" in again.stderr
     assert "runs 0 are still there" in again.stderr
     assert f"ina controller restore BACKUP --state {state}" in again.stderr
-    restored = ina("controller", "restore", backup, "--state", state)
-    assert restored.returncode == 0, restored.stderr
+    ina("controller", "restore", backup, "--state", state, status=0)
     with command.serving() as client:
         assert (client.job("kept")["state"], client.job("kept")["starts"]) == ("running", 1)
         assert client.audit()["clean"]
@@ -226,9 +225,10 @@ def test_what_runs_is_ended_when_its_state_is_forgotten(
     assert left_on_switches(bed) == {}
 
 
-def test_the_command_reads_its_policy_file_again_on_sighup(bed: netns.State, tmp_path: Path) -> None:
-    policies = tmp_path / "policies.toml"
-    policies.write_text('scheduler = "fifo"\n')
+def test_the_command_reads_its_policy_file_again_on_sighup(
+    bed: netns.State, tmp_path: Path, write_file: Callable[[str, str], Path]
+) -> None:
+    policies = write_file("policies.toml", 'scheduler = "fifo"\n')
     command = Controller(tmp_path, ["--testbed", BED, "--policies", str(policies)])
 
     def told(client: Client, text: str) -> str:

@@ -6,11 +6,12 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.system.command import PATIENT, begun, children, freeze, here, report, start, until, worker
+from tests.system.command import PATIENT, begun, children, finish, freeze, here, report, start, until, worker
 
 SHARED = ("run", "--program", "shared", "--lanes", 32)
 
@@ -67,9 +68,10 @@ command = '{exact}'
 """
 
 
-def test_jobs_of_every_kind_at_once_on_too_few_slots_and_bad_links(tmp_path: Path) -> None:
-    file = tmp_path / "jobs.toml"
-    file.write_text(SIX_WAYS.format(exact=" ".join(worker("exact.py", 1, 1000, 5000)[1:])))
+def test_jobs_of_every_kind_at_once_on_too_few_slots_and_bad_links(
+    write_file: Callable[[str, str], Path],
+) -> None:
+    file = write_file("jobs.toml", SIX_WAYS.format(exact=" ".join(worker("exact.py", 1, 1000, 5000)[1:])))
     faults = ("--loss", 0.02, "--duplicate", 0.02, "--reorder", 0.02, "--corrupt", 0.01)
     told = report(*SHARED, *PATIENT, "--jobs", file, "--slots", 16, *faults)
     jobs = told["jobs"]
@@ -134,17 +136,18 @@ def test_a_tree_of_three_levels_with_a_switch_that_only_passes_on() -> None:
     assert all(of["completed_packets"] > 0 for name, of in switches.items() if name != "s3")
 
 
-def test_jobs_that_fail_leave_the_others_alone_and_the_first_gives_its_status(tmp_path: Path) -> None:
+def test_jobs_that_fail_leave_the_others_alone_and_the_first_gives_its_status(
+    write_file: Callable[[str, str], Path],
+) -> None:
     exact = " ".join(worker("exact.py", 1, 1000)[1:])
     sums = " ".join(worker("sums.py", "--victim", 1, "--kill-at", 20)[1:])
-    file = tmp_path / "jobs.toml"
-    file.write_text(
+    file = write_file(
+        "jobs.toml",
         f"[[job]]\nname = 'good'\nworkers = 2\narrival_s = 0.5\ncommand = '{exact}'\n"
         f"[[job]]\nname = 'bad'\nworkers = 2\ncommand = '{sums}'\n"
-        "[[job]]\nname = 'ugly'\nworkers = 1\ncommand = '/no/such/program'\n"
+        "[[job]]\nname = 'ugly'\nworkers = 1\ncommand = '/no/such/program'\n",
     )
-    done = here(*SHARED, "--jobs", file)
-    assert done.returncode == 1  # of the first to fail
+    done = here(*SHARED, "--jobs", file, status=1)
     assert done.stderr.splitlines()[-2:] == [
         "ina: job bad: rank 1 killed by SIGKILL",
         "ina: job ugly: cannot run '/no/such/program': No such file or directory",
@@ -174,8 +177,7 @@ def test_a_fallback_server_that_dies_or_hangs_is_started_again_and_the_sums_stay
     else:
         freeze(server)
     stop.touch()
-    output, errors = process.communicate()
-    assert process.returncode == 0, errors
+    output, errors = finish(process)
     assert errors.count(f"the fallback server {how}; restarting it") == (2 if slots else 1)
     assert json.loads(output)["metrics"]["fallback_merged"] > 0
 

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,18 +135,20 @@ def test_wrong_usage_of_what_ranks_start_is_told(name: str, line: list[str], why
     assert (str(told.value), told.value.exit_code) == (why, 2)
 
 
-def test_ranks_train_where_the_library_of_the_command_line_cannot_be_imported(tmp_path: Path) -> None:
+def test_ranks_train_where_the_library_of_the_command_line_cannot_be_imported(
+    tmp_path: Path, write_file: Callable[[str, str], Path]
+) -> None:
     """Rank 0 has the job admitted, which starts a switch and a fallback server: none is to need typer."""
     hook = "import sys\nsys.modules.update(dict.fromkeys(('typer', 'click')))\n"  # None: importing it fails
     (tmp_path / "sitecustomize.py").write_text(hook)
-    script = tmp_path / "train.py"
-    script.write_text(
+    script = write_file(
+        "train.py",
         "import torch.distributed as dist, torch, hostlib.torch\n"
         "dist.init_process_group('ina')\n"
         "tensor = torch.ones(3)\n"
         "dist.all_reduce(tensor)\n"
         "print(f'{tensor.tolist()} {hostlib.torch.paths()}\\n', end='')\n"  # in one piece, unbuffered, too
-        "dist.destroy_process_group()\n"
+        "dist.destroy_process_group()\n",
     )
     without = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import google.protobuf
@@ -24,7 +24,7 @@ from ina.switches.fabric import control
 from ina.switches.switch_process import EmbeddedSwitch
 from tests import started
 from tests.system.attached import open_switch
-from tests.system.command import PATIENT, ROOT, ina, start, until, worker
+from tests.system.command import PATIENT, ROOT, finish, ina, start, until, worker
 
 # --------------------------------------------------------------------- what a run finds around it whe
 
@@ -112,8 +112,7 @@ def test_a_worker_fails_also_where_sigchld_is_ignored() -> None:
         " os.execvp(sys.argv[1], sys.argv[1:])"
     )
     run = start(*RUN, "--", "sh", "-c", "exit 3", before=[sys.executable, "-c", ignoring])
-    _, errors = run.communicate()
-    assert run.returncode == 1, errors
+    _, errors = finish(run, 1)
     assert "exited with status 3" in errors
 
 
@@ -193,9 +192,10 @@ def _path(program: str) -> str:
 @pytest.mark.parametrize(
     "command", [("topo", "up", "two-racks:1", "--name", "a b"), ("topo", "run", "dumbbell", "--", "true")]
 )
-def test_the_same_command_is_run_by_sudo(tmp_path: Path, command: tuple[str, ...]) -> None:
-    sudo = tmp_path / "sudo"
-    sudo.write_text('#!/bin/sh\nfor word; do echo "<$word>"; done\nexit 7\n')
+def test_the_same_command_is_run_by_sudo(
+    tmp_path: Path, write_file: Callable[[str, str], Path], command: tuple[str, ...]
+) -> None:
+    sudo = write_file("sudo", '#!/bin/sh\nfor word; do echo "<$word>"; done\nexit 7\n')
     sudo.chmod(0o755)
     done = ina_as_somebody(tmp_path, *command)
     words = done.stdout.replace("<", "").replace(">", "").splitlines()

@@ -1,6 +1,7 @@
 """Jobs on the programs for Tofino: exact sums under loss, in trees, and one job after the other."""
 
 import re
+from contextlib import closing
 
 import pytest
 
@@ -37,16 +38,15 @@ def test_a_job_gets_slots_as_new_after_another(program: str) -> None:
 
 def test_controllers_for_tofino_reach_a_switch_by_bf_runtime() -> None:
     program = ("--program", TNA.format("exclusive"), "--lanes", 32, "--arch", "tna")
-    with open_switch(*program, "--bfrt", "127.0.0.1:0") as attached:
-        client = Client(f"127.0.0.1:{attached.switch.ready()['bfrt_port']}", "exclusive")
-        try:
-            ports = [data["$DEV_PORT"] for _, data, _ in client.tables["$PORT_HDL_INFO"].entries()]
-            assert ports == [1, 2, 3, 4, 5, 6]
-            good("run", "-np", 2, *attached.options, "--timeout", 60, *SUMS)
-            statistics = client.tables["$PORT_STAT"].entries({"$DEV_PORT": 1})
-            assert statistics[0][1]["$FramesReceivedOK"] != 0
-        finally:
-            client.close()
+    with (
+        open_switch(*program, "--bfrt", "127.0.0.1:0") as attached,
+        closing(Client(f"127.0.0.1:{attached.switch.ready()['bfrt_port']}", "exclusive")) as client,
+    ):
+        ports = [data["$DEV_PORT"] for _, data, _ in client.tables["$PORT_HDL_INFO"].entries()]
+        assert ports == [1, 2, 3, 4, 5, 6]
+        good("run", "-np", 2, *attached.options, "--timeout", 60, *SUMS)
+        statistics = client.tables["$PORT_STAT"].entries({"$DEV_PORT": 1})
+        assert statistics[0][1]["$FramesReceivedOK"] != 0
 
 
 def test_a_program_for_another_architecture_is_refused() -> None:

@@ -25,11 +25,10 @@ JOBS = ROOT / "examples" / "three_jobs.toml"
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("captures")
-    done = here(
+    done = good(
         *("sim", JOBS, "--iterations", 1, "--slots", 16, "--loss", 0.01),
         *("--pcap", folder, "--explain", "--json"),
     )
-    assert done.returncode == 0, done.stderr
     for job in json.loads(done.stdout)["jobs"].values():
         (told,) = job["explained"]
         assert sum(told["spent_s"].values()) == pytest.approx(told["time_s"])
@@ -136,9 +135,8 @@ hostlib.shutdown()
 
 
 def run(folder: Path, *options: str) -> str:
-    done = here("run", "-np", "2", "--program", "shared", "--lanes", "32", *options, "--pcap", str(folder),
+    done = good("run", "-np", "2", "--program", "shared", "--lanes", "32", *options, "--pcap", str(folder),
                "--", sys.executable, "-P", "-c", WORKER)  # fmt: skip
-    assert done.returncode == 0, done.stderr
     return done.stderr
 
 
@@ -181,6 +179,5 @@ def test_captures_that_cannot_be_are_one_error_and_leave_no_folder(
     ("options", "said"), [(("--pcap-name", "a/b"), "a/b"), (("--pcap-notes", "n" * 40), "31 bytes")]
 )
 def test_a_switch_refuses_names_that_cannot_be(options: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    done = ina("switch", "--port", "1=udp:0:1", "--pcap", str(tmp_path), *options)
-    assert done.returncode == 2
+    done = ina("switch", "--port", "1=udp:0:1", "--pcap", str(tmp_path), *options, status=2)
     assert said in done.stderr

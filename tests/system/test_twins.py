@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import count, islice
 
 import pytest
@@ -35,9 +36,8 @@ def packets(schedule: SoakSchedule, built: BuiltBed, cores: Cores) -> list[Packe
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["shared", "exclusive"])
 def test_the_cores_and_their_twins_send_the_same_packets_at_the_same_times(program: Mode) -> None:
-    rack = SwitchPool.for_program(program)
     beds = (bed for bed in map(draw_bed, count(2000)) if bed.program == program)
-    try:
+    with closing(SwitchPool.for_program(program)) as rack:
         for bed in islice(beds, BEDS):
             with BuiltBed(bed, rack) as built:
                 for seed in range(bed.number * BED_SEEDS, bed.number * BED_SEEDS + SCHEDULES):
@@ -45,5 +45,3 @@ def test_the_cores_and_their_twins_send_the_same_packets_at_the_same_times(progr
                     sent = packets(schedule, built, COMPILED)
                     assert sent
                     assert packets(schedule, built, TWINS) == sent, f"seed {seed}"
-    finally:
-        rack.close()

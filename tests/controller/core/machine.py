@@ -102,6 +102,7 @@ class Room:
         core = self.core
         running = [name for run in core.desired().runs for name in run.jobs]
         failed = [each.job.spec.name for each in core.finished_jobs if each.outcome == "failed"]
+        parts = {"server": self.servers, "switch": self.switches, "link": self.links}
         kind = rng.choice(("fail", "interrupt", "cancel", "retry", "server", "server", "switch", "link"))
         if kind == "fail" and running:
             self.tell(Ended(now_s, rng.choice(running), "exited with status 3"))
@@ -112,18 +113,13 @@ class Room:
         elif kind == "retry" and failed and failed[-1] not in core.jobs:
             if not any(isinstance(event, Retried) and event.job == failed[-1] for event in self.events):
                 self.tell(Retried(now_s, failed[-1]))
-        elif kind == "server" and (up := [name for name in self.servers if name not in down]):
+        elif up := [name for name in parts.get(kind, ()) if name not in down]:
             name = rng.choice(up)
             down[name] = now_s + rng.uniform(1, 60)
-            self.tell(ServerGone(now_s, name))
-        elif kind == "switch" and (up := [name for name in self.switches if name not in down]):
-            name = rng.choice(up)
-            down[name] = now_s + rng.uniform(1, 60)
-            self.tell(SwitchGone(now_s, name))
-        elif kind == "link" and (up := [name for name in self.links if name not in down]):
-            name = rng.choice(up)
-            down[name] = now_s + rng.uniform(1, 60)
-            self.tell(LinkGone(now_s, *name.split("-")))
+            if kind == "link":
+                self.tell(LinkGone(now_s, *name.split("-")))
+            else:
+                self.tell((ServerGone if kind == "server" else SwitchGone)(now_s, name))
 
     def tell(self, event: Event) -> None:
         self.events.append(event)

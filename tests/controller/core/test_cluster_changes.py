@@ -75,6 +75,14 @@ def job(name: str, workers: int, **keys: object) -> Job:
     return Job(name=name, workers=workers, iterations=1000, layers_bytes=(1000,), **keys)  # type: ignore[arg-type]
 
 
+def begun(*jobs: Job) -> tuple[Bed, Desired]:
+    """Return a bed to which these jobs were submitted, and what is wanted then."""
+    bed = Bed()
+    for each in jobs:
+        bed.submit(each)
+    return bed, bed.tick()
+
+
 def check(cluster: Topology, desired: Desired) -> None:
     """All that is to run is on servers, switches and links that are there, and within their GPUs."""
     used: Counter[str] = Counter()
@@ -103,10 +111,7 @@ def check(cluster: Topology, desired: Desired) -> None:
 
 
 def test_a_job_whose_server_leaves_starts_elsewhere_and_others_stay() -> None:
-    bed = Bed()
-    bed.submit(job("stays", 2, servers=("h1", "h2"), fallback="h6"))
-    bed.submit(job("moves", 2))
-    before = bed.tick()
+    bed, before = begun(job("stays", 2, servers=("h1", "h2"), fallback="h6"), job("moves", 2))
     victim = before.places["moves"].servers[0]
     after = bed.change(without(WHOLE, [victim]))
     assert after.places["stays"] == before.places["stays"]
@@ -118,9 +123,7 @@ def test_a_job_whose_server_leaves_starts_elsewhere_and_others_stay() -> None:
 
 
 def test_a_job_whose_switch_leaves_gets_another_tree_and_goes_on() -> None:
-    bed = Bed()
-    bed.submit(job("wide", 3, servers=("h1", "h3", "h5")))
-    before = bed.tick()
+    bed, before = begun(job("wide", 3, servers=("h1", "h3", "h5")))
     tree = before.places["wide"].tree
     assert tree is not None
     (spine,) = {"spine1", "spine2"} & {*tree.switches}
@@ -142,9 +145,7 @@ def test_a_job_whose_switch_leaves_gets_another_tree_and_goes_on() -> None:
     ],
 )
 def test_a_server_that_is_another_one_now_has_its_workers_start_again(change: object, reason: str) -> None:
-    bed = Bed()
-    bed.submit(job("there", 2, servers=("h1", "h3")))
-    bed.tick()
+    bed, _ = begun(job("there", 2, servers=("h1", "h3")))
     changed = tuple(change(each) if each.name == "h1" else each for each in WHOLE.servers)  # type: ignore[operator]
     after = bed.change(replace(WHOLE, servers=changed))
     assert f"interrupted: {reason}" in bed.texts("there")
@@ -152,10 +153,7 @@ def test_a_server_that_is_another_one_now_has_its_workers_start_again(change: ob
 
 
 def test_a_port_that_is_another_one_has_the_workers_behind_it_start_again() -> None:
-    bed = Bed()
-    bed.submit(job("there", 2, servers=("h1", "h3")))
-    bed.submit(job("beside", 2, servers=("h5", "h6")))
-    before = bed.tick()
+    bed, before = begun(job("there", 2, servers=("h1", "h3")), job("beside", 2, servers=("h5", "h6")))
 
     def moved(link: Link) -> Link:
         if "h1" not in (link.a, link.b):
@@ -169,9 +167,7 @@ def test_a_port_that_is_another_one_has_the_workers_behind_it_start_again() -> N
 
 
 def test_a_rate_that_changes_moves_nobody() -> None:
-    bed = Bed()
-    bed.submit(job("there", 2, servers=("h1", "h3")))
-    before = bed.tick()
+    bed, before = begun(job("there", 2, servers=("h1", "h3")))
     links = tuple(replace(link, rate_bps=1e9) for link in WHOLE.links)
     after = bed.change(replace(WHOLE, links=links))
     assert after.runs == before.runs
@@ -182,11 +178,7 @@ def test_a_rate_that_changes_moves_nobody() -> None:
 
 
 def test_a_job_that_the_cluster_has_no_room_for_any_more_has_failed_and_can_be_retried() -> None:
-    bed = Bed()
-    bed.submit(job("wide", 12))
-    bed.submit(job("named", 1, servers=("h1",)))
-    bed.submit(job("small", 1))
-    bed.tick()
+    bed, _ = begun(job("wide", 12), job("named", 1, servers=("h1",)), job("small", 1))
     bed.change(without(WHOLE, ["h1"]))
     ends = bed.ends()
     assert ends.keys() == {"wide", "named"}

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from controller.core import Run
-from controller.policies.scheduling import BadDecision, BadSpec, Decision, Group, Submission, View
+from controller.policies.scheduling import (
+    BadDecision,
+    BadSpec,
+    Decision,
+    Group,
+    Policy,
+    SpeedModel,
+    Submission,
+    View,
+)
 from controller.policies.scheduling import baselines as b
 from controller.policies.scheduling.muri import Muri
 from controller.policies.scheduling.policy import ReportedJob
@@ -20,10 +31,37 @@ from controller.vocabulary import Cluster
 from tests.controller.core.driver import Action, Driver, StartRun, StopRun
 
 ONE, TWO = Cluster.uniform(1, 1), Cluster.uniform(1, 2)
+EXCLUSIVE = ExclusiveSpeed()
 
 
 def spec(id: str, iterations: float, gpus: int = 1, stages_s: tuple[float, ...] = ()) -> Submission:
     return Submission(id, 0.0, gpus, iterations, stages_s=stages_s)
+
+
+def begun(
+    policy: Policy, *specs: Submission, cluster: Cluster = ONE, speed: SpeedModel = EXCLUSIVE, **options: Any
+) -> Driver:
+    """Return a driver to which these jobs were submitted at time 0."""
+    live = Driver(cluster, policy, speed, **options)
+    for each in specs:
+        live.submit(each, 0)
+    return live
+
+
+def grouped_pair(**options: int) -> Driver:
+    """Return a driver of jobs a and b, which interleave well on one GPU."""
+    one, other = (
+        spec(name, 10, stages_s=stages_s) for name, stages_s in (("a", (3, 0, 1, 0)), ("b", (1, 0, 3, 0)))
+    )
+    return begun(Muri(), one, other, speed=InterleavedSpeed(), **options)
+
+
+@dataclass
+class Deciding:
+    """A policy of one function."""
+
+    decide: Callable[[View], Decision]
+    name: str = "deciding"
 
 
 def started(actions: list[Action]) -> list[tuple[str, ...]]:
@@ -39,8 +77,7 @@ def events(controller: Driver) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def test_a_shorter_job_takes_over_and_the_other_goes_on_later() -> None:
-    live = Driver(ONE, b.srtf(), ExclusiveSpeed())
-    live.submit(spec("long", 100), 0)
+    live = begun(b.srtf(), spec("long", 100))
     assert started(live.decide(0)) == [("long",)]
     live.progressed("long", 10, 10)
     live.submit(spec("short", 5), 12)
@@ -70,8 +107,7 @@ def test_a_shorter_job_takes_over_and_the_other_goes_on_later() -> None:
 
 def test_what_a_job_reports_decides_and_not_what_it_said() -> None:
     """By its word the first has the less to do; but it turns out slow."""
-    live = Driver(ONE, b.srtf(), ExclusiveSpeed())
-    live.submit(spec("slow", 100), 0)
+    live = begun(b.srtf(), spec("slow", 100))
     live.decide(0)
     live.progressed("slow", 1, 60)
     live.submit(spec("other", 70), 60)
@@ -80,9 +116,7 @@ def test_what_a_job_reports_decides_and_not_what_it_said() -> None:
 
 
 def test_grouped_jobs_are_one_run_with_their_stage_order_and_the_reason_is_logged() -> None:
-    live = Driver(ONE, Muri(), InterleavedSpeed())
-    live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
-    live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
+    live = grouped_pair()
     (start,) = live.decide(0)
     assert isinstance(start, StartRun)
     assert {*start.run.jobs} == {"a", "b"}
@@ -95,9 +129,7 @@ def test_grouped_jobs_are_one_run_with_their_stage_order_and_the_reason_is_logge
 
 
 def test_another_member_restarts_a_fused_group() -> None:
-    live = Driver(ONE, Muri(), InterleavedSpeed())
-    live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
-    live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
+    live = grouped_pair()
     live.decide(0)
     live.submit(spec("c", 10, stages_s=(0, 3, 0, 1)), 5)
     actions = live.decide(5)
@@ -106,15 +138,8 @@ def test_another_member_restarts_a_fused_group() -> None:
 
 
 def test_partners_that_are_not_fused_come_and_go_without_a_restart() -> None:
-    @dataclass
-    class Packed:
-        name: str = "packed"
-
-        def decide(self, view: View) -> Decision:
-            return Decision([Group(tuple(view.jobs.values()), (0,))] if view.jobs else [])
-
-    live = Driver(ONE, Packed(), ExclusiveSpeed())
-    live.submit(spec("a", 10), 0)
+    packed = Deciding(lambda view: Decision([Group((*view.jobs.values(),), (0,))] if view.jobs else []))
+    live = begun(packed, spec("a", 10))
     assert started(live.decide(0)) == [("a",)]
     live.submit(spec("b", 10), 1)
     actions = live.decide(1)
@@ -124,9 +149,7 @@ def test_partners_that_are_not_fused_come_and_go_without_a_restart() -> None:
 
 
 def test_a_failed_job_is_out_and_those_that_fell_with_it_start_again() -> None:
-    live = Driver(ONE, Muri(), InterleavedSpeed())
-    live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
-    live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
+    live = grouped_pair()
     live.decide(0)
     live.ended("a", 7, "exited with status 3")
     live.interrupted("b", 7, "its group broke")
@@ -147,9 +170,7 @@ def test_an_interval_delays_decisions() -> None:
 
 
 def test_a_policy_that_wants_to_be_asked_again_is() -> None:
-    live = Driver(ONE, b.las(quantum_s=10), ExclusiveSpeed())
-    live.submit(spec("a", 100), 0)
-    live.submit(spec("b", 100), 0)
+    live = begun(b.las(quantum_s=10), spec("a", 100), spec("b", 100))
     assert started(live.decide(0)) == [("a",)]
     assert live.next_s == 10
     assert live.decide(9.9) == []
@@ -158,8 +179,7 @@ def test_a_policy_that_wants_to_be_asked_again_is() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    live = Driver(ONE, b.fifo(), ExclusiveSpeed())
-    live.submit(spec("a", 10), 0)
+    live = begun(b.fifo(), spec("a", 10))
     for wrong, why in (
         (spec("a", 10), "two jobs are called 'a'"),
         (spec("big", 10, gpus=2), "job 'big' asks for 2 GPUs; the cluster has 1"),
@@ -171,30 +191,15 @@ def test_what_cannot_be_is_refused() -> None:
         assert (live.log[-1].event, live.log[-1].jobs) == ("refused", (wrong.name,))
     assert live.jobs == ("a",)
 
-    @dataclass
-    class Twice:
-        name: str = "twice"
-
-        def decide(self, view: View) -> Decision:
-            return Decision([Group((job,), (0,)) for job in view.jobs.values()])
-
-    wrong = Driver(ONE, Twice(), ExclusiveSpeed())
-    wrong.submit(spec("a", 10), 0)
-    wrong.submit(spec("b", 10), 0)
+    twice = Deciding(lambda view: Decision([Group((job,), (0,)) for job in view.jobs.values()]), "twice")
+    wrong = begun(twice, spec("a", 10), spec("b", 10))
     with pytest.raises(BadDecision, match="twice: GPU 0 goes to"):
         wrong.decide(0)
 
 
 def test_a_policy_that_runs_nothing_is_noticed() -> None:
-    @dataclass
-    class Lazy:
-        name: str = "lazy"
-
-        def decide(self, view: View) -> Decision:
-            return Decision([], notes=[("a", "not today")])
-
-    live = Driver(ONE, Lazy(), ExclusiveSpeed())
-    live.submit(spec("a", 10), 0)
+    lazy = Deciding(lambda view: Decision([], notes=[("a", "not today")]))
+    live = begun(lazy, spec("a", 10))
     assert not live.core.stuck
     live.decide(0)
     assert live.core.stuck
@@ -308,9 +313,7 @@ class Crowd:
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_fifth_job_on_a_gpu_waits_for_room(fused: bool) -> None:
-    live = Driver(ONE, Crowd(fused), ExclusiveSpeed())
-    for name in "abcdef":
-        live.submit(spec(name, 10), 0)
+    live = begun(Crowd(fused), *(spec(name, 10) for name in "abcdef"))
     assert sorted(name for jobs in started(live.decide(0)) for name in jobs) == ["a", "b", "c", "d"]
     waits = [(entry.jobs, entry.text) for entry in live.log if entry.event == "waits"]
     assert waits == [((name,), "4 jobs are on its GPUs, which is the maximum") for name in "ef"]
@@ -325,18 +328,14 @@ def test_a_fifth_job_on_a_gpu_waits_for_room(fused: bool) -> None:
 
 
 def test_only_gpus_that_are_full_make_a_job_wait() -> None:
-    @dataclass
-    class Wide:
-        name: str = "wide"
+    places = {"a": (0,), "b": (0,), "both": (0, 1), "c": (1,), "d": (1,)}
 
-        def decide(self, view: View) -> Decision:
-            places = {"a": (0,), "b": (0,), "both": (0, 1), "c": (1,), "d": (1,)}
-            jobs = view.jobs.values()
-            return Decision([Group((job,), places[job.spec.name], neighbours=tuple(jobs)) for job in jobs])
+    def wide(view: View) -> Decision:
+        jobs = view.jobs.values()
+        return Decision([Group((job,), places[job.spec.name], neighbours=tuple(jobs)) for job in jobs])
 
-    live = Driver(TWO, Wide(), ExclusiveSpeed(), sharing=2)
-    for name, gpus in (("a", 1), ("b", 1), ("both", 2), ("c", 1), ("d", 1)):
-        live.submit(spec(name, 10, gpus), 0)
+    jobs = [spec(name, 10, len(gpus)) for name, gpus in places.items()]
+    live = begun(Deciding(wide), *jobs, cluster=TWO, sharing=2)
     assert started(live.decide(0)) == [("a",), ("b",), ("c",), ("d",)]
     live.ended("c", 5)
     assert live.decide(5) == []  # the other GPU is still full
@@ -345,8 +344,7 @@ def test_only_gpus_that_are_full_make_a_job_wait() -> None:
 
 
 def test_a_failed_job_is_tried_again_as_often_as_asked() -> None:
-    live = Driver(ONE, b.fifo(), ExclusiveSpeed(), retries=2)
-    live.submit(spec("a", 10), 0)
+    live = begun(b.fifo(), spec("a", 10), retries=2)
     for now_s in (0, 5, 10):
         assert started(live.decide(now_s)) == [("a",)]
         live.ended("a", now_s + 4, "exited with status 3")
@@ -365,9 +363,7 @@ def test_a_failed_job_is_tried_again_as_often_as_asked() -> None:
 
 
 def test_a_retry_leaves_partners_and_progress_alone() -> None:
-    live = Driver(ONE, Muri(), InterleavedSpeed(), retries=1)
-    live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
-    live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
+    live = grouped_pair(retries=1)
     live.decide(0)
     live.progressed("a", 4, 6)
     live.ended("a", 7, "exited with status 3")

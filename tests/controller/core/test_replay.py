@@ -207,40 +207,42 @@ def check_network(desired: Desired, events: Sequence[Event]) -> None:
         assert place.regions.keys() <= {*place.tree.switches}
 
 
+def submitted(job: Job, at_s: float = 0.0) -> Submitted:
+    return Submitted(at_s, submission_of(job, NETWORK), job)
+
+
+def after(core: Core, *events: Event, tick_s: float | None = None) -> Desired:
+    """Handle these events and a tick, by default at the time of the last; return what is wanted then."""
+    for event in (*events, Tick(events[-1].at_s if tick_s is None else tick_s)):
+        core.handle(event)
+    return core.desired()
+
+
+FAR = Job(name="a", workers=2, servers=("h1", "h4"), layers_bytes=(1_000_000,), iterations=100)
+
+
 def test_a_job_gets_another_tree_when_a_link_of_its_own_is_cut() -> None:
     core = network_core("fifo", AllocationSettings(memory="shared"))
-    job = Job(name="a", workers=2, servers=("h1", "h4"), layers_bytes=(1_000_000,), iterations=100)
-    core.handle(Submitted(0.0, submission_of(job, NETWORK), job))
-    core.handle(Tick(0.0))
-    before = core.desired().places["a"].tree
+    before = after(core, submitted(FAR)).places["a"].tree
     assert before is not None
     child, parent = next(iter(before.parents.items()))
-    core.handle(LinkGone(1.0, parent, child, "port 1 of s1 is down"))
-    core.handle(Tick(1.0))
-    after = core.desired().places["a"].tree
-    assert after is not None
-    assert after != before
-    assert {frozenset(link) for link in after.parents.items()}.isdisjoint({frozenset((child, parent))})
-    core.handle(LinkBack(2.0, child, parent))
-    core.handle(Tick(2.0))
-    assert core.desired().places["a"].tree == after, "a tree that stands is kept"
+    other = after(core, LinkGone(1.0, parent, child, "port 1 of s1 is down")).places["a"].tree
+    assert other is not None
+    assert other != before
+    assert {frozenset(link) for link in other.parents.items()}.isdisjoint({frozenset((child, parent))})
+    again = after(core, LinkBack(2.0, child, parent)).places["a"].tree
+    assert again == other, "a tree that stands is kept"
 
 
 def test_a_job_whose_server_is_cut_off_waits_until_the_link_is_back() -> None:
     core = network_core("fifo", AllocationSettings(memory="shared"))
-    job = Job(name="a", workers=2, servers=("h1", "h4"), layers_bytes=(1_000_000,), iterations=100)
-    core.handle(Submitted(0.0, submission_of(job, NETWORK), job))
-    core.handle(Tick(0.0))
     rack = NETWORK.rack_of["h4"]
-    core.handle(LinkGone(1.0, "h4", rack, "cut"))
-    core.handle(Tick(1.0))
-    assert core.desired().places == {}
+    after(core, submitted(FAR))
+    assert after(core, LinkGone(1.0, "h4", rack, "cut")).places == {}
     assert core.log is not None
     (reason,) = [entry.text for entry in core.log.entries if entry.event == "interrupted"]
     assert reason.endswith("down: no path is left between its servers")
-    core.handle(LinkBack(2.0, rack, "h4"))
-    core.handle(Tick(2.0))
-    assert core.desired().places["a"].servers == ("h1", "h4")
+    assert after(core, LinkBack(2.0, rack, "h4")).places["a"].servers == ("h1", "h4")
 
 
 def test_a_job_that_starts_as_another_ends_is_placed_where_its_owner_wants_it() -> None:
@@ -250,9 +252,7 @@ def test_a_job_that_starts_as_another_ends_is_placed_where_its_owner_wants_it() 
         if name == "b":
             core.handle(Ended(at_s, "a"))
         job = Job(name=name, workers=2, servers=servers, arrival_s=at_s)
-        core.handle(Submitted(at_s, submission_of(job, NETWORK), job))
-        core.handle(Tick(at_s))
-        assert core.desired().places[name].servers == servers
+        assert after(core, submitted(job, at_s)).places[name].servers == servers
 
 
 def test_a_link_that_the_cluster_does_not_have_is_refused() -> None:
@@ -260,21 +260,19 @@ def test_a_link_that_the_cluster_does_not_have_is_refused() -> None:
         network_core("fifo", AllocationSettings()).handle(LinkGone(0.0, "h1", "h2"))
 
 
-def two_far(core: Core, **keys: object) -> None:
-    job = Job(name="a", workers=2, servers=("h1", "h4"), layers_bytes=(125_000_000,), iterations=100, **keys)  # type: ignore[arg-type]
-    core.handle(Submitted(0.0, submission_of(job, NETWORK), job))
-    core.handle(Tick(0.0))
+def far(**keys: object) -> Submitted:
+    """Return the submission of a job of 125 MB an iteration between two racks."""
+    return submitted(replace(FAR, layers_bytes=(125_000_000,), **keys))  # type: ignore[arg-type]
 
 
 def test_a_job_that_is_too_late_ends_or_goes_on_as_its_owner_said() -> None:
     """125 MB take 0.01 s on a link of 100 Gb/s: 100 of them are not done in half a second."""
     core = network_core("fifo", AllocationSettings(memory="deadline"))
-    two_far(core, deadline_s=0.5)
+    after(core, far(deadline_s=0.5))
     assert [(each.job.spec.name, each.outcome) for each in core.finished_jobs] == [("a", "missed")]
     core = network_core("fifo", AllocationSettings(memory="deadline"))
-    two_far(core, deadline_s=0.5, on_late="best-effort")
+    place = after(core, far(deadline_s=0.5, on_late="best-effort")).places["a"]
     assert core.finished_jobs == []
-    place = core.desired().places["a"]
     assert place.standing is not None
     assert place.standing.value == "shared"
     assert core.log is not None
@@ -286,27 +284,21 @@ def test_a_job_that_is_too_late_ends_or_goes_on_as_its_owner_said() -> None:
 
 def test_memory_follows_what_is_measured_of_a_job() -> None:
     core = network_core("fifo", AllocationSettings(memory="deadline", period_s=10.0))
-    two_far(core, deadline_s=100.0, compute_s=0.5)
-    (before,) = {region.size for region in core.desired().places["a"].regions.values()}
-    core.handle(Measured(1.0, "a", compute_s=0.1, model_bytes=12_500_000))
-    core.handle(Tick(10.0))
-    (after,) = {region.size for region in core.desired().places["a"].regions.values()}
-    assert after < before / 4, "a tenth of the bytes in more time for them"
+    wanted = after(core, far(deadline_s=100.0, compute_s=0.5))
+    (before,) = {region.size for region in wanted.places["a"].regions.values()}
+    wanted = after(core, Measured(1.0, "a", compute_s=0.1, model_bytes=12_500_000), tick_s=10.0)
+    (now,) = {region.size for region in wanted.places["a"].regions.values()}
+    assert now < before / 4, "a tenth of the bytes in more time for them"
 
 
 def test_gpus_of_a_job_that_ends_as_the_last_link_comes_back_are_free() -> None:
     """Found by a random schedule: they counted as gone, and nobody was asked again."""
     core = network_core("fifo", AllocationSettings(memory="shared"))
-    core.handle(LinkGone(0.0, "h1", NETWORK.rack_of["h1"]))
+    rack = NETWORK.rack_of["h1"]
     first, second = (Job(name=name, workers=20, layers_bytes=(1000,), iterations=100) for name in "ab")
-    core.handle(Submitted(0.0, submission_of(first, NETWORK), first))
-    core.handle(Tick(0.0))
-    assert [*core.desired().places] == ["a"]
-    core.handle(LinkBack(1.0, "h1", NETWORK.rack_of["h1"]))
-    core.handle(Ended(1.0, "a"))
-    core.handle(Submitted(1.0, submission_of(second, NETWORK), second))
-    core.handle(Tick(1.0))
-    assert [*core.desired().places] == ["b"]
+    assert [*after(core, LinkGone(0.0, "h1", rack), submitted(first)).places] == ["a"]
+    wanted = after(core, LinkBack(1.0, "h1", rack), Ended(1.0, "a"), submitted(second, 1.0))
+    assert [*wanted.places] == ["b"]
 
 
 def test_events_that_an_earlier_version_stored_are_read() -> None:

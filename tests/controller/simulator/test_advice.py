@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -193,11 +194,13 @@ def test_links_twice_as_fast_stay_within_the_bound_of_rates(
 
 
 @pytest.mark.parametrize("rate_bps", ["0", "550e9", "1.6e12"])
-def test_advice_on_fast_and_unlimited_links_is_a_table(tmp_path: Path, rate_bps: str) -> None:
-    cluster = tmp_path / "c.toml"
-    cluster.write_text(f'[fabric]\nshape = "star"\nservers = 2\ngpus = 1\nrate_bps = {rate_bps}\n')
-    jobs = tmp_path / "j.toml"
-    jobs.write_text('[[job]]\nname = "a"\nmodel = "resnet50"\nworkers = 2\niterations = 10\n')
+def test_advice_on_fast_and_unlimited_links_is_a_table(
+    write_file: Callable[[str, str], Path], rate_bps: str
+) -> None:
+    cluster = write_file(
+        "c.toml", f'[fabric]\nshape = "star"\nservers = 2\ngpus = 1\nrate_bps = {rate_bps}\n'
+    )
+    jobs = write_file("j.toml", '[[job]]\nname = "a"\nmodel = "resnet50"\nworkers = 2\niterations = 10\n')
     found = CliRunner().invoke(
         app,
         ["advise", "--variations", "1", "--processes", "1", "--jobs", str(jobs), "--cluster", str(cluster)],

@@ -286,9 +286,8 @@ def test_each_virtual_cluster_is_as_if_it_were_alone(policy: str) -> None:
     assert max(whole.curves.gpus) <= CLUSTER.gpus
 
 
-def test_virtual_clusters_come_from_the_file_of_servers(tmp_path: Path) -> None:
-    path = tmp_path / "servers.csv"
-    path.write_text("gpus,vc,count\n4,x,2\n2,y,1\n")
+def test_virtual_clusters_come_from_the_file_of_servers(write_file: Callable[[str, str], Path]) -> None:
+    path = write_file("servers.csv", "gpus,vc,count\n4,x,2\n2,y,1\n")
     assert [(node.gpus, node.vc) for node in read_cluster(path).servers] == [(4, "x"), (4, "x"), (2, "y")]
     ran = schedule(
         "simulate", "--generate", 20, "--cluster", path, "--policy", "srsf,tiresias", "--json",
@@ -296,14 +295,12 @@ def test_virtual_clusters_come_from_the_file_of_servers(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ran.code == 0
     assert [metrics["jobs"] for metrics in ran.json["metrics"].values()] == [20, 20]
-    jobs = tmp_path / "jobs.csv"
-    jobs.write_text("name,arrival_s,duration_s,gpus,vc\n1,0,10,1,x\n")
+    jobs = write_file("jobs.csv", "name,arrival_s,duration_s,gpus,vc\n1,0,10,1,x\n")
     ran = schedule("plan", "--jobs", jobs, "--cluster", path, "--policy", "srsf")
     assert ran.code == 2
     assert "2 virtual clusters; give the servers of one" in ran.complaint
 
 
-def test_a_file_says_which_racks_servers_stand_in(tmp_path: Path) -> None:
-    path = tmp_path / "racks.csv"
-    path.write_text("gpus,rack,count\n4,a,2\n4,b,2\n")
+def test_a_file_says_which_racks_servers_stand_in(write_file: Callable[[str, str], Path]) -> None:
+    path = write_file("racks.csv", "gpus,rack,count\n4,a,2\n4,b,2\n")
     assert read_cluster(path).racks == (frozenset({0, 1}), frozenset({2, 3}))

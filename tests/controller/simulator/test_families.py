@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -204,15 +205,13 @@ def test_sharing_knows_configurations_and_says_which_job_it_does_not(tmp_path: P
     assert caught.value.exit_code == 2
 
 
-def test_sharing_reads_gavels_pairs(tmp_path: Path) -> None:
+def test_sharing_reads_gavels_pairs(write_file: Callable[[str, str], Path]) -> None:
     table = {
         "('A', 1)": {"null": 2.0, "('A', 1)": [1.2, 1.2], "('B', 1)": [1.0, 3.0]},
         "('B', 1)": {"null": 4.0, "('A', 1)": [3.0, 1.0], "('B', 1)": [2.4, 2.4]},
     }
-    pairs = tmp_path / "throughputs.json"
-    pairs.write_text(json.dumps({"v100": table}))
-    trace = tmp_path / "jobs.csv"
-    trace.write_text("name,arrival_s,duration_s,gpus,model\n1,0,3000,1,A\n2,0,3000,1,B\n")
+    pairs = write_file("throughputs.json", json.dumps({"v100": table}))
+    trace = write_file("jobs.csv", "name,arrival_s,duration_s,gpus,model\n1,0,3000,1,A\n2,0,3000,1,B\n")
     config = SimulationConfig(Cluster.uniform(1, 1), pairs=pairs, settings=KNOWN)
     found = run(SimulationTask("sharing:sharing", Source(trace), config)).metrics
     # B at 0.75 ends at 4,000 s; A at 0.5 has done 2,000 s by then
@@ -275,9 +274,8 @@ print(len(known()))
 # Expected durations.
 
 
-def test_estimates_are_read_by_job(tmp_path: Path) -> None:
-    path = tmp_path / "estimates.csv"
-    path.write_text("job_id,priority\na,12.5\nb,-3\n")
+def test_estimates_are_read_by_job(write_file: Callable[[str, str], Path]) -> None:
+    path = write_file("estimates.csv", "job_id,priority\na,12.5\nb,-3\n")
     specs = [Submission(name, 0, 1, 5, estimate_s=7.0) for name in "abc"]
     assert [spec.estimate_s for spec in expect(specs, path)] == [12.5, 1.0, 7.0]
     assert expect(specs, None) == specs
@@ -301,9 +299,10 @@ def test_estimates_are_read_by_job(tmp_path: Path) -> None:
         ("name,estimate_s\nz,1\n", ": column name: names none of the trace's jobs, such as 'a'"),
     ],
 )
-def test_estimates_are_refused_by_line(tmp_path: Path, text: str, complaint: str) -> None:
-    path = tmp_path / "estimates.csv"
-    path.write_text(text)
+def test_estimates_are_refused_by_line(
+    write_file: Callable[[str, str], Path], text: str, complaint: str
+) -> None:
+    path = write_file("estimates.csv", text)
     with pytest.raises(BadTrace) as caught:
         expect([Submission("a", 0, 1, 5)], path)
     assert str(caught.value) == f"{path}{complaint}"

@@ -6,6 +6,7 @@ import csv
 import os
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,10 @@ def test_a_file_appears_when_all_of_it_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_after_an_interrupt_the_older_file_is_as_it_was(tmp_path: Path, error: type[BaseException]) -> None:
-    path = tmp_path / "result.json"
-    path.write_text("older")
+def test_after_an_interrupt_the_older_file_is_as_it_was(
+    tmp_path: Path, write_file: Callable[[str, str], Path], error: type[BaseException]
+) -> None:
+    path = write_file("result.json", "older")
 
     def interrupted() -> None:
         with whole(path) as draft:
@@ -79,9 +81,8 @@ short,10,10,1,0,0.4,0.2,0.2,0.2
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Path:
-    path = tmp_path / "jobs.csv"
-    path.write_text(JOBS)
+def jobs(write_file: Callable[[str, str], Path]) -> Path:
+    path = write_file("jobs.csv", JOBS)
     return path
 
 

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +94,8 @@ def test_a_pipe_gets_no_progress_bar() -> None:
     assert set(json.loads(done.stdout)["metrics"]) == {"fifo", "srtf", "muri-s"}
 
 
-def test_a_wrong_trace_ends_the_process_with_status_2(tmp_path: Path) -> None:
-    path = tmp_path / "trace.csv"
-    path.write_text("name,arrival_s,duration_s,gpus\n1,0,-5,1\n")
+def test_a_wrong_trace_ends_the_process_with_status_2(write_file: Callable[[str, str], Path]) -> None:
+    path = write_file("trace.csv", "name,arrival_s,duration_s,gpus\n1,0,-5,1\n")
     done = subprocess.run(
         [sys.executable, "-m", "ina", "schedule", "simulate", "--trace", path],
         capture_output=True,
@@ -186,17 +186,15 @@ def test_the_policy_of_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> Non
     assert float(capsys.readouterr().out) > 0
 
 
-def test_the_csv_of_the_page_on_files_is_read(tmp_path: Path) -> None:
+def test_the_csv_of_the_page_on_files_is_read(write_file: Callable[[str, str], Path]) -> None:
     (text,) = re.findall(r"```\n(name,.*?)```", FILES, re.DOTALL)
-    path = tmp_path / "jobs.csv"
-    path.write_text(text)
+    path = write_file("jobs.csv", text)
     assert schedule("simulate", "--trace", path, "--policy", "fifo", "--processes", 1, "--json").code == 0
 
 
-def test_the_cluster_of_the_page_on_files_is_read(tmp_path: Path) -> None:
+def test_the_cluster_of_the_page_on_files_is_read(write_file: Callable[[str, str], Path]) -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", FILES, re.DOTALL)
-    path = tmp_path / "cluster.toml"
-    path.write_text(text)
+    path = write_file("cluster.toml", text)
     ran = schedule(
         "simulate", "--generate", 5, "--cluster", path, "--policy", "fifo", "--processes", 1, "--json"
     )
@@ -355,8 +353,7 @@ def test_a_plot_of_the_timelines(tmp_path: Path, suffix: str) -> None:
     assert plot.stat().st_size > 1000
 
 
-def test_a_cluster_from_a_csv(tmp_path: Path) -> None:
-    path = tmp_path / "cluster.csv"
-    path.write_text("name,gpus,cpus,memory_gb,count\nbig,8,24,500,2\nsmall,1,3,,1\n")
+def test_a_cluster_from_a_csv(write_file: Callable[[str, str], Path]) -> None:
+    path = write_file("cluster.csv", "name,gpus,cpus,memory_gb,count\nbig,8,24,500,2\nsmall,1,3,,1\n")
     ran = schedule("plan", "--jobs", JOBS, "--cluster", path, "--json")
     assert ran.json["setup"] == {"policy": "muri-s", "servers": 3, "gpus": 17, "unused_keys": []}

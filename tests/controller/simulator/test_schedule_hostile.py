@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -224,9 +225,10 @@ def test_numbers_that_the_parser_refuses(command: str, arguments: list[object], 
         ("c.csv", "name,gpus\n", ": no nodes in it"),
     ],
 )
-def test_clusters_that_are_none(tmp_path: Path, name: str, text: str, complaint: str) -> None:
-    path = tmp_path / name
-    path.write_text(text)
+def test_clusters_that_are_none(
+    write_file: Callable[[str, str], Path], name: str, text: str, complaint: str
+) -> None:
+    path = write_file(name, text)
     refused(schedule("simulate", *FEW, "--cluster", path), f"{path}{complaint}")
 
 
@@ -435,9 +437,8 @@ def test_nobody_reads_the_output(arguments: tuple[object, ...]) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
-def test_without_ray_an_older_output_stays(tmp_path: Path) -> None:
-    output = tmp_path / "sweep.json"
-    output.write_text("older")
+def test_without_ray_an_older_output_stays(write_file: Callable[[str, str], Path]) -> None:
+    output = write_file("sweep.json", "older")
     refused(schedule("sweep", *FEW, "--ray", "--output", output), "pip install ray", code=1)
     assert output.read_text() == "older"
 
@@ -463,11 +464,10 @@ def test_measurements_that_cannot_be_read(tmp_path: Path, cell: str) -> None:
     matrix = tmp_path / "matrix.csv"
     columns = "cpu_gpu_ratio_dir,model,batch,iter_time_s,speedup,ideal_cpus,ideal_mem_gb,cpu,tput_mem62.5"
     matrix.write_text(f'{columns}\nmodels,alexnet_1,"{cell}",0.6,1,3,62.5,3,1\n', encoding="latin-1")
-    ran = schedule("simulate", *FEW[:-1], "synergy:fifo+tune", "--matrix", matrix)
-    refused(ran, str(matrix))
+    simulate = ("simulate", *FEW[:-1], "synergy:fifo+tune", "--matrix")
+    refused(schedule(*simulate, matrix), str(matrix))
     os.mkfifo(tmp_path / "pipe")
-    ran = schedule("simulate", *FEW[:-1], "synergy:fifo+tune", "--matrix", tmp_path / "pipe")
-    refused(ran, "pipe: cannot be read: not a regular file")
+    refused(schedule(*simulate, tmp_path / "pipe"), "pipe: cannot be read: not a regular file")
 
 
 # ---------------------------------------------------------------------------
@@ -561,10 +561,9 @@ TABLES = [
     + [("--toml", *case) for case in TABLES],
 )
 def test_a_file_of_jobs_is_refused_by_its_place(
-    tmp_path: Path, option: str, text: str, complaint: str
+    write_file: Callable[[str, str], Path], option: str, text: str, complaint: str
 ) -> None:
-    path = tmp_path / ("jobs.toml" if option == "--toml" else "trace.csv")
-    path.write_text(text)
+    path = write_file("jobs.toml" if option == "--toml" else "trace.csv", text)
     command = ("simulate", option) if option == "--trace" else ("plan", "--jobs")
     ran = schedule(*command, path, "--nodes", 8, "--gpus", 8, "--policy", "fifo")
     assert (ran.code, ran.out) == (2, "")
@@ -595,13 +594,12 @@ def test_files_that_are_not_text(tmp_path: Path) -> None:
         ('{"v100": {"(\'LM\', 2)": {"null": "fast"}}}', "x.trace:1: column type: 'LM' is not in"),
     ],
 )
-def test_gavel_needs_its_table_of_throughputs(tmp_path: Path, table: str, complaint: str) -> None:
+def test_gavel_needs_its_table_of_throughputs(
+    tmp_path: Path, write_file: Callable[[str, str], Path], table: str, complaint: str
+) -> None:
     (tmp_path / "simulation_throughputs.json").write_text(table)
-    path = tmp_path / "x.trace"
-    path.write_text("LM\tcmd\t-n\t1\t200\t3.5\t2\n")
-    ran = schedule("simulate", "--trace", path, "--policy", "fifo")
-    assert ran.code == 2
-    assert complaint in ran.complaint
+    path = write_file("x.trace", "LM\tcmd\t-n\t1\t200\t3.5\t2\n")
+    refused(schedule("simulate", "--trace", path, "--policy", "fifo"), complaint)
 
 
 @pytest.mark.parametrize(
@@ -637,17 +635,14 @@ def test_files_of_measurements(tmp_path: Path, name: str, text: str, complaint: 
     options = ["--policy", "synergy:fifo+tune", "--matrix", files["matrix"]]
     if name != "matrix":
         options = ["--policy", "lucid:fifo", "--profiles", files["profiles"], "--pairs", files["pairs"]]
-    ran = schedule("simulate", "--generate", 5, "--processes", 1, *options)
-    assert (ran.code, ran.out) == (2, "")
-    assert complaint in ran.complaint
+    refused(schedule("simulate", "--generate", 5, "--processes", 1, *options), complaint)
 
 
 PLAIN = ("fifo", "sjf", "srsf", "las", "tiresias", "qssf", "muri-s", "muri-l", "weave-s")
 
 
-def test_json_is_whole_or_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "trace.csv"
-    path.write_text(f"{CSV}\n1,0,5,1\n2,0,oops,1\n")
+def test_json_is_whole_or_nothing(tmp_path: Path, write_file: Callable[[str, str], Path]) -> None:
+    path = write_file("trace.csv", f"{CSV}\n1,0,5,1\n2,0,oops,1\n")
     ran = schedule("simulate", "--trace", path, "--policy", "fifo", "--json", "--output", tmp_path / "out")
     assert (ran.code, ran.out) == (2, "")
     assert not (tmp_path / "out").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,10 @@ class TestTune:
         assert "best" in ran.out
         assert "--set restart_scale=0" in ran.complaint
 
-    def test_a_trace_is_replayed_at_the_load_that_is_asked_for(self, tmp_path: Path) -> None:
-        trace = tmp_path / "jobs.csv"
-        trace.write_text("name,arrival_s,duration_s,gpus\na,0,100,1\nb,100,100,1\n")
+    def test_a_trace_is_replayed_at_the_load_that_is_asked_for(
+        self, write_file: Callable[[str, str], Path]
+    ) -> None:
+        trace = write_file("jobs.csv", "name,arrival_s,duration_s,gpus\na,0,100,1\nb,100,100,1\n")
         costs = [
             schedule(
                 "tune", "--policy", "fifo", "--trace", trace, "--nodes", 1, "--gpus", 1, *load,
@@ -156,9 +158,8 @@ NUMBER = 3
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> str:
-    path = tmp_path / "mine.py"
-    path.write_text(SOURCE)
+def mine(write_file: Callable[[str, str], Path]) -> str:
+    path = write_file("mine.py", SOURCE)
     return str(path)
 
 
@@ -208,7 +209,7 @@ def test_the_example_is_sjf_where_nobody_waits_long() -> None:
     assert len(ends[0]) == len(ends[1]) == 60
 
 
-def test_every_command_takes_it(tmp_path: Path) -> None:
+def test_every_command_takes_it(write_file: Callable[[str, str], Path]) -> None:
     own = f"{EXAMPLE}:Shortest"
     few = ["--generate", "20", "--nodes", "1", "--json"]
     simulated = schedule("simulate", "--policy", f"{own},sjf", *few, "--processes", "1").json
@@ -217,12 +218,10 @@ def test_every_command_takes_it(tmp_path: Path) -> None:
     assert swept["points"][0]["policy"] == own
     tuned = schedule("tune", "--policy", own, "--try", "patience_s=10,100", *few).json
     assert tuned["setup"]["policy"] == own
-    jobs = tmp_path / "jobs.csv"
-    jobs.write_text("name,arrival_s,duration_s,gpus\na,0,30,1\nb,0,20,1\n")
+    jobs = write_file("jobs.csv", "name,arrival_s,duration_s,gpus\na,0,30,1\nb,0,20,1\n")
     planned = schedule("plan", "--policy", own, "--jobs", jobs, "--gpus", "1", "--json").json
     assert planned["waiting"] == ["a"]
     assert planned["groups"][0]["reason"] == "20 s, the shortest that fits"
-    live = tmp_path / "live.toml"
-    live.write_text("[[job]]\nname = 'a'\nworkers = 1\nduration_s = 1\ncommand = 'true'\n")
+    live = write_file("live.toml", "[[job]]\nname = 'a'\nworkers = 1\nduration_s = 1\ncommand = 'true'\n")
     ended = schedule("live", "--policy", f"{own}x", "--jobs", live)
     assert (ended.code, "did you mean 'Shortest'" in ended.complaint) == (2, True)

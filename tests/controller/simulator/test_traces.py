@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import math
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,57 +27,89 @@ MURI = (
 CSV = "name,arrival_s,duration_s,gpus\n"
 
 
-def written(tmp_path: Path, text: str, name: str = "trace.csv") -> Path:
-    path = tmp_path / name
-    path.write_text(text)
-    return path
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        pytest.param(
+            "trace.csv",
+            MURI + "7,4,1500,100,a2c,64,60000,0,500,400,10,2.5,1\n",
+            [
+                {
+                    **{"name": "7", "gpus": 4, "arrival_s": 1.5, "iteration_s": 0.5, "estimate_s": 60.0},
+                    **{"stages_s": (0.4, 0.01, 0.0025), "restart_s": 39.0, "opportunistic": 1},
+                }
+            ],
+            id="muri",
+        ),
+        pytest.param(
+            "replay",
+            "0,alexnet,0.0,100,1\n1,gnmt,0.5,50,2\n",
+            [{"duration_s": 60.0}, {"gpus": 2, "arrival_s": 0.5}],
+            id="synergy",
+        ),
+        pytest.param(
+            "trace.csv",
+            "timestamp,duration,num_gpus,gpu_time,cluster\n"
+            "2017-10-09 07:01:55,66.0,1,66,a\n2017-10-09 07:00:55,5,2,10,b\n",
+            [{"vc": "b", "arrival_s": 0}, {"arrival_s": 60}],
+            id="philly is sorted",
+        ),
+        pytest.param(
+            "trace.csv",
+            "job_id,user,vc,gpu_num,submit_time,duration,gmem\n"
+            "1,u,v,0,2020-09-01 00:00:00,5,0\n2,u,v,8,2020-09-01 00:01:00,60,512\n",
+            [{"name": "2", "gpus": 8, "arrival_s": 0, "gmem": "512"}],
+            id="helios, without jobs that have no GPU",
+        ),
+        pytest.param(
+            "trace.csv",
+            "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n0,8,30,100,vgg19,50,3\n",
+            [{"duration_s": 50.0, "iterations": 100, "gpus": 8}],
+            id="tiresias",
+        ),
+        pytest.param(
+            "trace.csv",
+            "job_id,user,node_num,gpu_num,cpu_num,mem_per_pod_GB,shared_mem_per_pod,type,state,submit_time,"
+            "start_time,end_time,fail_time,stop_time,duration,queue,gpu_time\n"
+            "dlc1,u1,8,64,960,1000,100.0,Other,FAILED,2023-05-17 11:00:58+00:00,2023-05-17 11:01:08+00:00,"
+            "2023-05-17 11:01:26+00:00,,,18,10.0,1152.0\n"
+            "dlc2,u2,1,8,96,1000,100.0,Pretrain,COMPLETED,2023-05-17 11:01:58+00:00,"
+            "2023-05-17 11:02:00+00:00,2023-05-17 11:03:00+00:00,,,60,2.0,480.0\n",
+            [
+                {"name": "dlc1", "gpus": 64, "duration_s": 18},
+                {"arrival_s": 60, "user": "u2", "state": "COMPLETED"},
+            ],
+            id="acme",
+        ),
+        pytest.param(
+            "trace.csv",
+            "instance_sn,role,app_name,cpu_request,cpu_limit,gpu_request,gpu_limit,rdma_request,rdma_limit,"
+            "memory_request,memory_limit,disk_request,disk_limit,max_instance_per_node,creation_time,"
+            "scheduled_time,deletion_time\n"
+            "i0,HN,app_0,12,12,1,1,25,25,120.0,120.0,640.0,800.0,8,,,\n"
+            "i1,HN,app_0,12,12,2,2,25,25,120.0,120.0,640.0,800.0,8,70.0,71.0,91.0\n",
+            [{"name": "i1", "gpus": 2, "duration_s": 20, "arrival_s": 0}],
+            id="alibaba-2025",
+        ),
+    ],
+)
+def test_jobs_of_a_format(
+    write_file: Callable[[str, str], Path], name: str, text: str, expected: list[dict[str, object]]
+) -> None:
+    for job, fields in zip(read(write_file(name, text)), expected, strict=True):
+        found = {**job.extra, **{each.name: getattr(job, each.name) for each in dataclasses.fields(job)}}
+        assert {key: found.get(key, getattr(job, key, None)) for key in fields} == fields
 
 
-def test_muri(tmp_path: Path) -> None:
-    (job,) = read(written(tmp_path, MURI + "7,4,1500,100,a2c,64,60000,0,500,400,10,2.5,1\n"))
-    assert (job.name, job.gpus, job.arrival_s, job.iteration_s, job.estimate_s) == ("7", 4, 1.5, 0.5, 60.0)
-    assert job.stages_s == (0.4, 0.01, 0.0025)
-    assert (job.restart_s, job.opportunistic) == (39.0, 1)
-
-
-def test_synergy(tmp_path: Path) -> None:
-    first, second = read(written(tmp_path, "0,alexnet,0.0,100,1\n1,gnmt,0.5,50,2\n", "replay"))
-    assert (first.duration_s, second.gpus, second.arrival_s) == (60.0, 2, 0.5)
-
-
-def test_philly_is_sorted(tmp_path: Path) -> None:
-    text = (
-        "timestamp,duration,num_gpus,gpu_time,cluster\n"
-        "2017-10-09 07:01:55,66.0,1,66,a\n2017-10-09 07:00:55,5,2,10,b\n"
-    )
-    first, second = read(written(tmp_path, text))
-    assert (first.vc, first.arrival_s, second.arrival_s) == ("b", 0, 60)
-
-
-def test_helios_leaves_out_jobs_without_a_gpu(tmp_path: Path) -> None:
-    text = (
-        "job_id,user,vc,gpu_num,submit_time,duration,gmem\n"
-        "1,u,v,0,2020-09-01 00:00:00,5,0\n2,u,v,8,2020-09-01 00:01:00,60,512\n"
-    )
-    (job,) = read(written(tmp_path, text))
-    assert (job.name, job.gpus, job.arrival_s, job.extra["gmem"]) == ("2", 8, 0, "512")
-
-
-def test_gavel(tmp_path: Path) -> None:
+def test_gavel(tmp_path: Path, write_file: Callable[[str, str], Path]) -> None:
     line = "LM\tcmd\t-n\t1\t200\t3.5\t2\n"
     (tmp_path / "simulation_throughputs.json").write_text(
         json.dumps({"v100": {"('LM', 1)": {"null": 5.0}, "('LM', 2)": {"null": 8.0}}})
     )
-    (job,) = read(written(tmp_path, line, "x.trace"))
+    (job,) = read(write_file("x.trace", line))
     assert (job.duration_s, job.gpus, job.arrival_s) == (25.0, 2, 3.5)
     with pytest.raises(BadTrace, match=r"x\.trace:1: column type: 'XX' is not in"):
-        read(written(tmp_path, line.replace("LM", "XX"), "x.trace"))
-
-
-def test_tiresias(tmp_path: Path) -> None:
-    text = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n0,8,30,100,vgg19,50,3\n"
-    (job,) = read(written(tmp_path, text))
-    assert (job.duration_s, job.iterations, job.gpus) == (50.0, 100, 8)
+        read(write_file("x.trace", line.replace("LM", "XX")))
 
 
 def test_own_format_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -125,20 +159,22 @@ def test_own_format_comes_back_as_it_was_written(tmp_path: Path) -> None:
     ],
 )
 def test_errors_name_line_and_column(
-    tmp_path: Path, text: str, line: int, column: str, complaint: str
+    write_file: Callable[[str, str], Path], text: str, line: int, column: str, complaint: str
 ) -> None:
-    path = written(tmp_path, text)
+    path = write_file("trace.csv", text)
     with pytest.raises(BadTrace, match=complaint) as caught:
         read(path, Cluster.uniform(1, 8))
     assert (caught.value.path, caught.value.line, caught.value.column) == (str(path), line, column)
 
 
 @pytest.mark.parametrize("column", ["deadline", "Deadline_S", "deadline_sec", "deadline (s)", "deadlin_s"])
-def test_a_column_called_almost_as_a_known_one_is_refused(tmp_path: Path, column: str) -> None:
+def test_a_column_called_almost_as_a_known_one_is_refused(
+    write_file: Callable[[str, str], Path], column: str
+) -> None:
     with pytest.raises(BadTrace, match="did you mean 'deadline_s'") as caught:
-        read(written(tmp_path, f"name,arrival_s,duration_s,gpus,{column}\n1,0,5,1,9\n"))
+        read(write_file("trace.csv", f"name,arrival_s,duration_s,gpus,{column}\n1,0,5,1,9\n"))
     assert caught.value.column == column
-    (job,) = read(written(tmp_path, "name,arrival_s,duration_s,gpus,mode,cpus\n1,0,5,1,x,9\n"))
+    (job,) = read(write_file("trace.csv", "name,arrival_s,duration_s,gpus,mode,cpus\n1,0,5,1,x,9\n"))
     assert job.extra == {"mode": "x", "cpus": "9"}
 
 
@@ -161,7 +197,9 @@ def test_what_is_no_text_is_called_by_its_name(tmp_path: Path, data: bytes, what
 HELIOS = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
 
 
-def test_what_a_published_log_leaves_out_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_published_log_leaves_out_is_said(
+    write_file: Callable[[str, str], Path], caplog: pytest.LogCaptureFixture
+) -> None:
     rows = [
         "1,ua,va,0,4,1,COMPLETED,2020-04-01 00:00:00,2020-04-01 00:00:01,2020-04-01 00:00:09,8,1",
         "2,ua,va,8,4,1,CANCELLED,2020-04-01 00:00:02,2020-04-01 00:00:03,2020-04-01 00:00:03,0,1",
@@ -169,7 +207,7 @@ def test_what_a_published_log_leaves_out_is_said(tmp_path: Path, caplog: pytest.
         "3,ub,vb,1,4,1,COMPLETED,2020-04-01 00:00:30,2020-04-01 00:01:00,2020-04-01 00:02:00,60,30",
         "5,uc,va,0,4,1,COMPLETED,2020-04-01 00:03:00,2020-04-01 00:03:01,2020-04-01 00:03:09,8,1",
     ]
-    path = written(tmp_path, HELIOS + "\n".join(rows))
+    path = write_file("trace.csv", HELIOS + "\n".join(rows))
     with caplog.at_level(logging.WARNING):
         jobs, again = read(path), read(path)
     assert [(job.name, job.gpus, job.arrival_s, job.vc) for job in jobs] == [
@@ -179,10 +217,10 @@ def test_what_a_published_log_leaves_out_is_said(tmp_path: Path, caplog: pytest.
     assert again == jobs
     assert caplog.messages == [f"{path}: read 2 jobs; left out: 2 without a GPU, 1 that took no time"]
     with pytest.raises(BadTrace, match="no job is left: 1 without a GPU, 1 that took no time"):
-        read(written(tmp_path, HELIOS + "\n".join(rows[:2])))
+        read(write_file("trace.csv", HELIOS + "\n".join(rows[:2])))
 
 
-def test_phillys_own_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_phillys_own_log(write_file: Callable[[str, str], Path], caplog: pytest.LogCaptureFixture) -> None:
     def job(name: str, *attempts: tuple[str | None, str | None, int]) -> dict[str, object]:
         tried = [
             {
@@ -204,7 +242,7 @@ def test_phillys_own_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
         ("2017-10-07 01:02:00", "2017-10-07 01:02:30", 4),
     )
     running = job("running", ("2017-10-07 01:00:10", None, 8))
-    path = written(tmp_path, json.dumps([late, twice, running, job("never")]), "cluster_job_log")
+    path = write_file("cluster_job_log", json.dumps([late, twice, running, job("never")]))
     jobs = read(path)
     assert [(each.name, each.gpus, each.arrival_s, each.duration_s) for each in jobs] == [
         ("twice", 4, 0, 90.0),
@@ -212,35 +250,21 @@ def test_phillys_own_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     ]
     assert (jobs[0].vc, jobs[0].user, jobs[0].extra["status"]) == ("v1", "u", "Pass")
     assert "1 without a start or an end, 1 without a GPU" in caplog.text
-    assert read(written(tmp_path, path.read_text(), "log.json")) == jobs
+    assert read(write_file("log.json", path.read_text())) == jobs
     with pytest.raises(BadTrace, match="column attempts: missing in job 1"):
         read(
-            written(
-                tmp_path,
+            write_file(
+                "trace.csv",
                 json.dumps([{**late, "attempts": None} | {"jobid": "a"}]).replace('"attempts": null, ', ""),
             )
         )
     with pytest.raises(BadTrace, match="column attempts: job 1: want start_time, end_time and detail"):
-        read(written(tmp_path, json.dumps([late | {"attempts": [{"start_time": "x"}]}])))
+        read(write_file("trace.csv", json.dumps([late | {"attempts": [{"start_time": "x"}]}])))
     with pytest.raises(BadTrace, match="not JSON"):
-        read(written(tmp_path, "[{"))
+        read(write_file("trace.csv", "[{"))
 
 
-def test_acme(tmp_path: Path) -> None:
-    text = (
-        "job_id,user,node_num,gpu_num,cpu_num,mem_per_pod_GB,shared_mem_per_pod,type,state,submit_time,start_time,"
-        "end_time,fail_time,stop_time,duration,queue,gpu_time\n"
-        "dlc1,u1,8,64,960,1000,100.0,Other,FAILED,2023-05-17 11:00:58+00:00,2023-05-17 11:01:08+00:00,"
-        "2023-05-17 11:01:26+00:00,,,18,10.0,1152.0\n"
-        "dlc2,u2,1,8,96,1000,100.0,Pretrain,COMPLETED,2023-05-17 11:01:58+00:00,2023-05-17 11:02:00+00:00,"
-        "2023-05-17 11:03:00+00:00,,,60,2.0,480.0\n"
-    )
-    first, second = read(written(tmp_path, text))
-    assert (first.name, first.gpus, first.duration_s, second.arrival_s) == ("dlc1", 64, 18, 60)
-    assert (second.user, second.extra["state"]) == ("u2", "COMPLETED")
-
-
-def test_alibaba_2020_without_a_header(tmp_path: Path) -> None:
+def test_alibaba_2020_without_a_header(write_file: Callable[[str, str], Path]) -> None:
     rows = (
         "j1,ps,1.0,Terminated,100.0,400.0,600.0,29.3,,\n"
         "j1,worker,3.0,Terminated,110.0,400.0,600.0,29.3,50.0,T4\n"
@@ -250,14 +274,14 @@ def test_alibaba_2020_without_a_header(tmp_path: Path) -> None:
     )
     header = "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n"
     for text in (rows, header + rows):
-        jobs = read(written(tmp_path, text))
+        jobs = read(write_file("trace.csv", text))
         assert [(each.name, each.gpus, each.arrival_s, each.duration_s) for each in jobs] == [
             ("j2", 1, 0, 30),
             ("j1", 3, 55, 295),  # two GPUs for three halves, and one
         ]
 
 
-def test_alibaba_2023_and_2025(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_alibaba_2023(write_file: Callable[[str, str], Path], caplog: pytest.LogCaptureFixture) -> None:
     text = (
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,"
         "scheduled_time\n"
@@ -266,20 +290,12 @@ def test_alibaba_2023_and_2025(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         "p2,4000,15258,1,1000,,LS,Pending,1700,1800,\n"
         "p3,4000,15258,0,0,,LS,Running,1700,1800,1700\n"
     )
-    first, second = read(written(tmp_path, text))
+    first, second = read(write_file("trace.csv", text))
     assert (first.gpus, first.duration_s, second.gpus, second.arrival_s) == (8, 3990, 1, 500)
     assert "1 without a start or an end, 1 without a GPU" in caplog.text
-    text = (
-        "instance_sn,role,app_name,cpu_request,cpu_limit,gpu_request,gpu_limit,rdma_request,rdma_limit,memory_request,"
-        "memory_limit,disk_request,disk_limit,max_instance_per_node,creation_time,scheduled_time,deletion_time\n"
-        "i0,HN,app_0,12,12,1,1,25,25,120.0,120.0,640.0,800.0,8,,,\n"
-        "i1,HN,app_0,12,12,2,2,25,25,120.0,120.0,640.0,800.0,8,70.0,71.0,91.0\n"
-    )
-    (job,) = read(written(tmp_path, text))
-    assert (job.name, job.gpus, job.duration_s, job.arrival_s) == ("i1", 2, 20, 0)
 
 
-def test_sacct(tmp_path: Path) -> None:
+def test_sacct(write_file: Callable[[str, str], Path]) -> None:
     lines = [
         "JobID|JobName|User|Partition|State|Submit|Start|End|Elapsed|AllocTRES",
         "100|train|ann|gpu|COMPLETED|2024-05-01T10:00:00|x|x|1-02:00:05|gres/gpu:h=4,gres/gpu=4",
@@ -291,11 +307,11 @@ def test_sacct(tmp_path: Path) -> None:
     expected = [("101_2", 3, 0.0, 90.0), ("100", 4, 60.0, 93605.0)]
     quoted = ['"' + line.replace("|", '","') + '"' for line in lines]
     for text in ("\n".join(lines), "|\n".join([*lines, ""]), "\n".join(quoted)):
-        jobs = read(written(tmp_path, text))
+        jobs = read(write_file("trace.csv", text))
         assert [(each.name, each.gpus, each.arrival_s, each.duration_s) for each in jobs] == expected
     assert (jobs[0].user, jobs[0].vc) == ("bob", "gpu")
     with pytest.raises(BadTrace, match="missing; the format seems to be 'sacct'") as caught:
-        read(written(tmp_path, "JobIDRaw|Submit|State|ElapsedRaw\n1|2024-05-01T10:00:00|COMPLETED|5\n"))
+        read(write_file("trace.csv", "JobIDRaw|Submit|State|ElapsedRaw\n1|2024-05-01T10:00:00|COMPLETED|5\n"))
     assert caught.value.column == "AllocTRES|ReqTRES|AllocGRES|ReqGRES"
 
 
@@ -312,9 +328,11 @@ def test_sacct(tmp_path: Path) -> None:
         ("job_id,user,vc,gpu_num,submit_time", "column duration: missing; the format seems to be 'helios'"),
     ],
 )
-def test_a_file_of_no_known_format_is_told_so(tmp_path: Path, header: str, said: str) -> None:
+def test_a_file_of_no_known_format_is_told_so(
+    write_file: Callable[[str, str], Path], header: str, said: str
+) -> None:
     with pytest.raises(BadTrace, match=said):
-        read(written(tmp_path, header + "\n" + "1," * header.count(",") + "1\n"))
+        read(write_file("trace.csv", header + "\n" + "1," * header.count(",") + "1\n"))
 
 
 CLUSTER = Cluster.uniform(2, 8)
@@ -488,9 +506,8 @@ def _required(name: str) -> set[str]:
     return {*HEADERS[name]} | stages
 
 
-def test_a_file_of_no_format_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "letter.txt"
-    path.write_text("Dear Sir or Madam,\nthese are my jobs.\n")
+def test_a_file_of_no_format_at_all(write_file: Callable[[str, str], Path]) -> None:
+    path = write_file("letter.txt", "Dear Sir or Madam,\nthese are my jobs.\n")
     assert check(path).startswith(
         ":1: unknown columns Dear Sir or Madam, ; the known formats have the columns"
     )
@@ -566,8 +583,7 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path, name: str, option: 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
-    path = tmp_path / "secret.csv"
-    path.write_text(SAMPLES["csv"].text())
+def test_a_file_that_may_not_be_read(write_file: Callable[[str, str], Path]) -> None:
+    path = write_file("secret.csv", SAMPLES["csv"].text())
     path.chmod(0)
     assert check(path) == ": cannot be read: Permission denied"

@@ -16,6 +16,7 @@ from hostlib.errors import ConfigError
 from hostlib.fallback import FallbackServer, FallbackSettings
 from hostlib.wire.tree import Tree
 from tests.hostlib.fallback.packets import LANES, header_of, lanes_of, packet
+from tests.sockets import bound_udp
 
 TREE = Tree.of({0: [0, -1], 1: [1, 2]})
 START = wire.FRAME_PREFIX_BYTES
@@ -29,7 +30,7 @@ class Ends:
     """The server, and the sockets of the switch and of the worker beside it."""
 
     def __init__(self) -> None:
-        self.switch, self.worker, self.stranger = (udp() for _ in range(3))
+        self.switch, self.worker, self.stranger = (bound_udp(0) for _ in range(3))
         host, port = self.switch.getsockname()
         transport = TransportConfig("udp", "127.0.0.1:0", f"{host}:{port}")
         self.server = FallbackServer(transport, FallbackSettings(LANES), beside=True)
@@ -52,13 +53,6 @@ class Ends:
 
     def counted(self, name: str) -> int:
         return int(self.server.statistics()["jobs"]["7"][name])
-
-
-def udp() -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.bind(("127.0.0.1", 0))
-    sock.settimeout(0)
-    return sock
 
 
 def heard(sock: socket.socket) -> list[bytes]:

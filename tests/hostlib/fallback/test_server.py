@@ -22,6 +22,7 @@ from hostlib.config import TransportConfig
 from hostlib.errors import ConfigError
 from hostlib.fallback import FallbackServer, FallbackSettings
 from tests.hostlib.fallback.packets import ENDPOINTS, LANES, TREES, header_of, lanes_of, partial
+from tests.sockets import bound_udp
 
 STAR = TREES["star of 3"]
 ADD = {"add": {"job": 7, "epoch": 1, "tree": STAR.to_json(), "window": 100}}
@@ -29,15 +30,19 @@ ADD = {"add": {"job": 7, "epoch": 1, "tree": STAR.to_json(), "window": 100}}
 
 @pytest.fixture
 def switch() -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        sock.settimeout(600)
+    with bound_udp(600) as sock:
         yield sock
 
 
 def transport_to(switch: socket.socket, kind: str = "loopback") -> TransportConfig:
     host, port = switch.getsockname()
     return TransportConfig(kind, "127.0.0.1:0", f"{host}:{port}")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def server(switch: socket.socket) -> Iterator[FallbackServer]:
+    with FallbackServer(transport_to(switch), FallbackSettings(LANES, ENDPOINTS)) as opened:
+        yield opened
 
 
 def pump(server: FallbackServer, seconds: float = 0.02) -> None:
@@ -91,31 +96,29 @@ def test_only_a_port_of_a_switch_is_told_who_its_peer_is(
     assert found == said
 
 
-def test_reminders_come_by_themselves(switch: socket.socket) -> None:
-    with FallbackServer(transport_to(switch), FallbackSettings(LANES, ENDPOINTS)) as server:
-        server.execute(json.dumps(ADD))
-        switch.connect(server.link.socket.getsockname())
-        switch.send(partial(STAR))
-        switch.setblocking(False)
-        kinds: list[int] = []
-        while len(kinds) < 3:
-            pump(server)
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    kinds.append(header_of(switch.recv(2000))["kind"])
-        assert set(kinds) == {wire.KIND_REMINDER}
+def test_reminders_come_by_themselves(switch: socket.socket, server: FallbackServer) -> None:
+    server.execute(json.dumps(ADD))
+    switch.connect(server.link.socket.getsockname())
+    switch.send(partial(STAR))
+    switch.setblocking(False)
+    kinds: list[int] = []
+    while len(kinds) < 3:
+        pump(server)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                kinds.append(header_of(switch.recv(2000))["kind"])
+    assert set(kinds) == {wire.KIND_REMINDER}
 
 
-def test_a_switch_that_is_gone_is_survived(switch: socket.socket) -> None:
-    with FallbackServer(transport_to(switch), FallbackSettings(LANES, ENDPOINTS)) as server:
-        server.execute(json.dumps(ADD))
-        switch.connect(server.link.socket.getsockname())
-        switch.send(partial(STAR, bitmap=7))
-        switch.close()
-        for _ in range(3):
-            server.core.absorb(np.frombuffer(partial(STAR), np.uint8), 1 << 12, time.monotonic_ns())
-            pump(server)
-        assert server.link.errors > 0
+def test_a_switch_that_is_gone_is_survived(switch: socket.socket, server: FallbackServer) -> None:
+    server.execute(json.dumps(ADD))
+    switch.connect(server.link.socket.getsockname())
+    switch.send(partial(STAR, bitmap=7))
+    switch.close()
+    for _ in range(3):
+        server.core.absorb(np.frombuffer(partial(STAR), np.uint8), 1 << 12, time.monotonic_ns())
+        pump(server)
+    assert server.link.errors > 0
 
 
 @pytest.mark.parametrize(
@@ -135,11 +138,12 @@ def test_a_switch_that_is_gone_is_survived(switch: socket.socket) -> None:
         ('{"add": {"job": 7, "epoch": 1, "tree": {"0": [0]}, "window": 0}}', "window is 0, must be 1.."),
     ],
 )
-def test_wrong_commands_are_answered_with_what_is_wrong(switch: socket.socket, line: str, error: str) -> None:
-    with FallbackServer(transport_to(switch), FallbackSettings(LANES, ENDPOINTS)) as server:
-        answer = server.execute(line)
-        assert list(answer) == ["error"]
-        assert error in str(answer["error"])
+def test_wrong_commands_are_answered_with_what_is_wrong(
+    server: FallbackServer, line: str, error: str
+) -> None:
+    answer = server.execute(line)
+    assert list(answer) == ["error"]
+    assert error in str(answer["error"])
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -140,11 +141,10 @@ def test_patience_ends() -> None:
     with (
         ThreadPoolExecutor() as pool,
         TurnServer({"a": 0, "b": 1}, {"a": 1, "b": 1}, patience_s=0.2) as server,
+        closing(join(0, server.environment("b"))),
+        pytest.raises(GroupBroken, match=r"job b, rank 0: the others have waited 0\.2 s for it"),
     ):
-        idle = join(0, server.environment("b"))
-        with pytest.raises(GroupBroken, match=r"job b, rank 0: the others have waited 0\.2 s for it"):
-            waiting(server, pool).result(WAIT_S)
-        idle.close()
+        waiting(server, pool).result(WAIT_S)
 
 
 def test_closing_lets_those_who_wait_go() -> None:

@@ -76,10 +76,15 @@ def test_ratios_are_of_the_same_case() -> None:
     assert VethBench(found.cases[:1]).times_baseline(lambda each: each.frames_per_s) == {}
 
 
-def test_without_bmv2_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def only_iproute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for tool in ("ip", "tc"):
         (tmp_path / tool).symlink_to(shutil.which("true") or "/bin/true")
     monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("only_iproute")
+def test_without_bmv2_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     check(["ina"])
     with pytest.raises(
@@ -88,10 +93,8 @@ def test_without_bmv2_it_says_what_to_install(tmp_path: Path, monkeypatch: pytes
         check(["ina", "bmv2"])
 
 
-def test_without_root_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for tool in ("ip", "tc"):
-        (tmp_path / tool).symlink_to(shutil.which("true") or "/bin/true")
-    monkeypatch.setenv("PATH", str(tmp_path))
+@pytest.mark.usefixtures("only_iproute")
+def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(MissingRequirement, match="network namespaces need root"):
         bench_veth(baseline=False, round_s=0.01, rounds=1)

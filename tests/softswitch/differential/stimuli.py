@@ -13,6 +13,15 @@ INTERESTING = (0, 1, 2, 3, 5, 7, 8, 0x10, 0x7F, 0x80, 0xFF)
 """Values that fields, keys and constants like to have, so that they meet."""
 
 
+def internet_checksum(data: bytes) -> int:
+    """Return the RFC 1071 checksum."""
+    data += bytes(len(data) % 2)
+    total = sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
+
+
 def number(random: Random, width: int) -> int:
     """Return an unsigned number of `width` bits: a small, an extreme or any one."""
     full = (1 << width) - 1

@@ -10,7 +10,7 @@ from tests import effort
 from tests.programs import p4src_program
 from tests.softswitch.differential.compare import Pair
 from tests.softswitch.differential.script import parse_entry
-from tests.softswitch.differential.stimuli import mutated
+from tests.softswitch.differential.stimuli import internet_checksum, mutated
 
 SLOTS = 64
 ABOVE = 6  # the port towards the root and the fallback server
@@ -86,18 +86,12 @@ ENTRIES = [
 ]
 
 
-def checksum(header: bytes) -> bytes:
-    total = sum(int.from_bytes(header[i : i + 2], "big") for i in range(0, len(header), 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return (total ^ 0xFFFF).to_bytes(2, "big")
-
-
 def ipv4(payload: bytes, *, source: int, destination: int, ttl: int = 64) -> bytes:
     length = (20 + len(payload)).to_bytes(2, "big")
     head = b"\x45\x00" + length + bytes(4) + bytes([ttl, 17])
     addresses = source.to_bytes(4, "big") + destination.to_bytes(4, "big")
-    return head + checksum(head + bytes(2) + addresses) + addresses + payload
+    checksum = internet_checksum(head + bytes(2) + addresses).to_bytes(2, "big")
+    return head + checksum + addresses + payload
 
 
 def aggregation(random: Random, lanes: int, base: int) -> tuple[bytes, int]:

@@ -1,10 +1,13 @@
 """What tests of the service use: plain gRPC requests, as any client would send them."""
 
+import contextlib
 import queue
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
+import pytest
 
 from p4src.messages import p4runtime_pb2 as p4
 from p4src.messages import status_pb2
@@ -44,6 +47,23 @@ class Stream:
         self._requests.put(None)
         for _ in self._call:
             pass
+
+
+@contextlib.contextmanager
+def primary(stub: Any, election_id: int) -> Iterator[Stream]:
+    """Give a stream that has become the primary, and that ends with the block."""
+    stream = Stream(stub)
+    assert stream.arbitrate(election_id).status.code == grpc.StatusCode.OK.value[0]
+    yield stream
+    stream.end()
+
+
+@contextlib.contextmanager
+def refused(code: grpc.StatusCode, match: str | None = None) -> Iterator[pytest.ExceptionInfo[grpc.RpcError]]:
+    """Check that the block ends with this status, and with such a message."""
+    with pytest.raises(grpc.RpcError, match=match) as error:
+        yield error
+    assert error.value.code() is code
 
 
 class Client:

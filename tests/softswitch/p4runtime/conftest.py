@@ -1,6 +1,7 @@
 """A switch with a P4Runtime service on loopback."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from softswitch.engine.cache import compile_once
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, serve
-from tests.softswitch.p4runtime.clients import Client, Names, Source, Stream
+from tests.softswitch.p4runtime.clients import Client, Names, Source, primary
 
 
 @pytest.fixture(scope="session")
@@ -31,38 +32,29 @@ def switch() -> Iterator[Switch]:
 
 @pytest.fixture
 def empty_service(switch: Switch) -> Iterator[Service]:
-    service = serve(switch)
-    yield service
-    service.close()
+    with closing(serve(switch)) as service:
+        yield service
 
 
 @pytest.fixture
 def service(switch: Switch, source: Source) -> Iterator[Service]:
-    service = serve(switch, source=source.text)
-    yield service
-    service.close()
+    with closing(serve(switch, source=source.text)) as service:
+        yield service
 
 
 @pytest.fixture
 def connect() -> Iterator[Callable[[Service], Any]]:
-    channels = []
-
-    def open_stub(service: Service) -> Any:
-        channels.append(grpc.insecure_channel(f"127.0.0.1:{service.port}"))
-        return p4runtime_pb2_grpc.P4RuntimeStub(channels[-1])
-
-    yield open_stub
-    for channel in channels:
-        channel.close()
+    with ExitStack() as channels:
+        yield lambda service: p4runtime_pb2_grpc.P4RuntimeStub(
+            channels.enter_context(grpc.insecure_channel(service.address))
+        )
 
 
 @pytest.fixture
 def client(service: Service, connect: Callable[[Service], Any]) -> Iterator[Client]:
     stub = connect(service)
-    stream = Stream(stub)
-    assert stream.arbitrate(1).status.code == 0
-    yield Client(stub, 1)
-    stream.end()
+    with primary(stub, 1):
+        yield Client(stub, 1)
 
 
 @pytest.fixture(scope="session")

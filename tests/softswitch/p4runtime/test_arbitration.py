@@ -22,7 +22,7 @@ from softswitch.p4runtime.errors import (
     ResourceExhausted,
 )
 from softswitch.p4runtime.roles import MAX_STREAMS, Arbitration, Notification, StreamStanding
-from tests.softswitch.p4runtime.clients import Client, Names, Source, Stream, config
+from tests.softswitch.p4runtime.clients import Client, Names, Source, Stream, config, primary, refused
 from tests.softswitch.p4runtime.test_service import exact, probe
 
 PRIMARY, BACKUP, NO_PRIMARY = StreamStanding.PRIMARY, StreamStanding.BACKUP, StreamStanding.NO_PRIMARY
@@ -32,21 +32,16 @@ def told(client: str, standing: StreamStanding, highest: int | None) -> Notifica
     return Notification(client, "", standing, highest)
 
 
-def test_the_first_with_an_id_becomes_primary() -> None:
-    assert Arbitration().update("a", "", 1) == [told("a", PRIMARY, 1)]
-
-
-def test_without_an_id_nobody_becomes_primary() -> None:
-    assert Arbitration().update("a", "", None) == [told("a", NO_PRIMARY, None)]
-
-
-def test_zero_is_an_id_like_others() -> None:
-    assert Arbitration().update("a", "", 0) == [told("a", PRIMARY, 0)]
+def arbitrated(*updates: tuple[str, int]) -> Arbitration:
+    """Return an arbitration of these updates, each of a client and its id, in the default role."""
+    arbitration = Arbitration()
+    for client, id_ in updates:
+        arbitration.update(client, "", id_)
+    return arbitration
 
 
 def test_a_higher_id_takes_over_and_the_old_primary_hears_first() -> None:
-    arbitration = Arbitration()
-    arbitration.update("a", "", 1)
+    arbitration = arbitrated(("a", 1))
     assert arbitration.update("b", "", 2) == [told("a", BACKUP, 2), told("b", PRIMARY, 2)]
     with pytest.raises(PermissionDenied, match=r"election id 1 is not the primary's, which is 2"):
         arbitration.check_primary("", 1)
@@ -56,6 +51,9 @@ def test_a_higher_id_takes_over_and_the_old_primary_hears_first() -> None:
 @pytest.mark.parametrize(
     ("earlier", "last", "heard"),
     [
+        ([], ("a", 1), [told("a", PRIMARY, 1)]),  # the first with an id
+        ([], ("a", None), [told("a", NO_PRIMARY, None)]),  # without an id nobody becomes primary
+        ([], ("a", 0), [told("a", PRIMARY, 0)]),  # 0 is an id like others
         ([("a", 5)], ("b", 2), [told("b", BACKUP, 5)]),  # a lower id is a backup, and only it is told
         ([("a", 5), ("b", 2)], ("a", 1), [told("a", NO_PRIMARY, 5), told("b", NO_PRIMARY, 5)]),  # steps down
         ([("a", 5)], ("a", 5), [told("a", PRIMARY, 5)]),  # the same id again changes nothing
@@ -64,17 +62,13 @@ def test_a_higher_id_takes_over_and_the_old_primary_hears_first() -> None:
     ],
 )
 def test_those_are_told_whom_an_update_concerns(
-    earlier: list[tuple[str, int]], last: tuple[str, int], heard: list[object]
+    earlier: list[tuple[str, int]], last: tuple[str, int | None], heard: list[object]
 ) -> None:
-    arbitration = Arbitration()
-    for client, id_ in earlier:
-        arbitration.update(client, "", id_)
-    assert arbitration.update(last[0], "", last[1]) == heard
+    assert arbitrated(*earlier).update(last[0], "", last[1]) == heard
 
 
 def test_an_id_in_use_ends_the_stream() -> None:
-    arbitration = Arbitration()
-    arbitration.update("a", "", 5)
+    arbitration = arbitrated(("a", 5))
     with pytest.raises(InvalidArgument, match="election id 5 is used"):
         arbitration.update("b", "", 5)
     assert arbitration.leave("b") == []
@@ -82,9 +76,7 @@ def test_an_id_in_use_ends_the_stream() -> None:
 
 
 def test_when_the_primary_leaves_nobody_is_promoted() -> None:
-    arbitration = Arbitration()
-    arbitration.update("a", "", 5)
-    arbitration.update("b", "", 2)
+    arbitration = arbitrated(("a", 5), ("b", 2))
     assert arbitration.leave("a") == [told("b", NO_PRIMARY, 5)]
     with pytest.raises(PermissionDenied, match="no primary"):
         arbitration.check_primary("", 5)
@@ -93,8 +85,7 @@ def test_when_the_primary_leaves_nobody_is_promoted() -> None:
 
 
 def test_roles_have_their_own_primaries() -> None:
-    arbitration = Arbitration()
-    arbitration.update("a", "", 5)
+    arbitration = arbitrated(("a", 5))
     arbitration.update("b", "routing", 1)
     arbitration.check_primary("routing", 1)
     arbitration.check_primary("", 5)
@@ -104,16 +95,12 @@ def test_roles_have_their_own_primaries() -> None:
 
 
 def test_a_stream_keeps_its_role() -> None:
-    arbitration = Arbitration()
-    arbitration.update("a", "", 5)
     with pytest.raises(FailedPrecondition, match="open another one for role 'routing'"):
-        arbitration.update("a", "routing", 5)
+        arbitrated(("a", 5)).update("a", "routing", 5)
 
 
 def test_streams_are_limited() -> None:
-    arbitration = Arbitration()
-    for i in range(MAX_STREAMS):
-        arbitration.update(i, "", i)
+    arbitration = arbitrated(*((str(i), i) for i in range(MAX_STREAMS)))
     with pytest.raises(ResourceExhausted, match=f"{MAX_STREAMS} controllers"):
         arbitration.update("one more", "", None)
 
@@ -122,23 +109,19 @@ def test_before_any_program_requests_are_refused(
     empty_service: Service, connect: Callable[[Service], Any], names: Names
 ) -> None:
     stub = connect(empty_service)
-    stream = Stream(stub)
-    stream.arbitrate(1)
-    client = Client(stub, 1)
-    for request in (lambda: client.write("INSERT"), lambda: client.read(names.entry("exact_table"))):
-        with pytest.raises(grpc.RpcError, match="no program is loaded") as error:
-            request()
-        assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-    response = stub.GetForwardingPipelineConfig(p4.GetForwardingPipelineConfigRequest())
-    assert not response.HasField("config")
-    stream.end()
+    with primary(stub, 1):
+        client = Client(stub, 1)
+        for request in (lambda: client.write("INSERT"), lambda: client.read(names.entry("exact_table"))):
+            with refused(grpc.StatusCode.FAILED_PRECONDITION, "no program is loaded"):
+                request()
+        response = stub.GetForwardingPipelineConfig(p4.GetForwardingPipelineConfigRequest())
+        assert not response.HasField("config")
 
 
 def test_only_the_primary_writes(service: Service, connect: Callable[[Service], Any], source: Source) -> None:
     stub = connect(service)
-    with pytest.raises(grpc.RpcError, match="no primary controller") as error:
+    with refused(grpc.StatusCode.PERMISSION_DENIED, "no primary controller"):
         Client(stub, 1).write("INSERT")
-    assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
     first, second = Stream(stub), Stream(stub)
     assert first.arbitrate(1).status.code == grpc.StatusCode.OK.value[0]
     assert second.arbitrate(2).status.code == grpc.StatusCode.OK.value[0]
@@ -171,18 +154,13 @@ def test_a_bad_arbitration_ends_the_stream(
     code: grpc.StatusCode,
 ) -> None:
     stub = connect(service)
-    holder = Stream(stub)
-    holder.arbitrate(7)
-    with pytest.raises(grpc.RpcError) as error:
+    with primary(stub, 7), refused(code):
         Stream(stub).arbitrate(election_id, **fields)
-    assert error.value.code() is code
-    holder.end()
 
 
 def test_another_device_is_not_here(client: Client) -> None:
-    with pytest.raises(grpc.RpcError, match="no device 3 here; this switch is device 0") as error:
+    with refused(grpc.StatusCode.NOT_FOUND, "no device 3 here; this switch is device 0"):
         client.write("INSERT", device_id=3)
-    assert error.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 def test_capabilities_tell_the_version(client: Client) -> None:
@@ -212,24 +190,20 @@ def test_packets_go_in_at_the_cpu_port(
     client: Client, names: Names, service: Service, switch: Switch
 ) -> None:
     client.write("INSERT", names.entry("exact_table", exact(7), action=names.action("send", b"\2")))
-    stream = Stream(client.stub)
-    stream.arbitrate(2)
-    stream.send(packet=p4.PacketOut(payload=probe(7)))
-    stream.send(digest_ack=p4.DigestListAck())
-    assert "no digest has id" in stream.receive().error.message  # so the packet before it has been taken
-    assert switch.drain(2) == [probe(7)]
-    stream.end()
+    with primary(client.stub, 2) as stream:
+        stream.send(packet=p4.PacketOut(payload=probe(7)))
+        stream.send(digest_ack=p4.DigestListAck())
+        assert "no digest has id" in stream.receive().error.message  # so the packet before it has been taken
+        assert switch.drain(2) == [probe(7)]
 
 
 def test_packets_come_out_of_the_cpu_port(client: Client, names: Names, switch: Switch) -> None:
-    stream = Stream(client.stub)
-    stream.arbitrate(2)
-    Client(client.stub, 2).write(
-        "INSERT", names.entry("exact_table", exact(7), action=names.action("send", b"\1\xfe"))
-    )
-    switch.inject(0, [probe(7)])
-    assert stream.receive().packet.payload == probe(7)
-    stream.end()
+    with primary(client.stub, 2) as stream:
+        Client(client.stub, 2).write(
+            "INSERT", names.entry("exact_table", exact(7), action=names.action("send", b"\1\xfe"))
+        )
+        switch.inject(0, [probe(7)])
+        assert stream.receive().packet.payload == probe(7)
 
 
 def test_a_backup_may_not_send_packets(client: Client) -> None:
@@ -243,10 +217,8 @@ def test_a_backup_may_not_send_packets(client: Client) -> None:
 
 
 def test_packet_metadata_that_the_program_has_not_are_reported(client: Client) -> None:
-    stream = Stream(client.stub)
-    stream.arbitrate(2)
-    stream.send(packet=p4.PacketOut(metadata=[p4.PacketMetadata(metadata_id=3, value=b"\1")]))
-    error = stream.receive().error
-    assert error.canonical_code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
-    assert "no metadata 3" in error.message
-    stream.end()
+    with primary(client.stub, 2) as stream:
+        stream.send(packet=p4.PacketOut(metadata=[p4.PacketMetadata(metadata_id=3, value=b"\1")]))
+        error = stream.receive().error
+        assert error.canonical_code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+        assert "no metadata 3" in error.message

@@ -11,7 +11,7 @@ from p4src.messages import p4info_pb2
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service
-from tests.softswitch.p4runtime.clients import Client, Names, Source, Stream, config
+from tests.softswitch.p4runtime.clients import Client, Names, Source, config, primary, refused
 
 KINDS = p4.GetForwardingPipelineConfigRequest
 
@@ -20,10 +20,8 @@ KINDS = p4.GetForwardingPipelineConfigRequest
 def empty(empty_service: Service, connect: Callable[[Service], Any]) -> Iterator[Client]:
     """A client of a switch without a program."""
     stub = connect(empty_service)
-    stream = Stream(stub)
-    stream.arbitrate(1)
-    yield Client(stub, 1)
-    stream.end()
+    with primary(stub, 1):
+        yield Client(stub, 1)
 
 
 def loaded(client: Client, kind: int = KINDS.ALL) -> Any:
@@ -143,9 +141,8 @@ def test_a_bad_config_is_refused_and_the_old_one_stays(
 def test_an_action_without_a_config_is_refused(
     client: Client, action: str, code: grpc.StatusCode, message: str
 ) -> None:
-    with pytest.raises(grpc.RpcError, match=message) as error:
+    with refused(code, message):
         client.configure(action)
-    assert error.value.code() is code
 
 
 def test_a_p4info_with_another_width_is_not_that_of_the_program(client: Client, source: Source) -> None:

@@ -8,6 +8,7 @@ What the service sends of its own accord, to whom, and what roles may do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from softswitch.p4runtime.errors import (
 from softswitch.p4runtime.state import Backend, Bundle, Loading, Subscription, prepare
 from tests import effort
 from tests.softswitch.lowering import source
-from tests.softswitch.p4runtime.clients import Client, Source, Stream, errors
+from tests.softswitch.p4runtime.clients import Client, Source, Stream, config, errors, primary, refused
 
 INSERT, MODIFY, DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE
 EVERYTHING: dict[str, Any] = {
@@ -69,9 +70,7 @@ def clock() -> Clock:
 @pytest.fixture(params=["interpreter", "compiled"])
 def bundle(request: pytest.FixtureRequest, text: str, clock: Clock) -> Bundle:
     backend: Backend = request.param
-    info = p4info(compile_once(text))
-    config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text.encode())
-    return prepare(config, Loading(backend=backend), now_us=clock)
+    return prepare(config(Source(text, p4info(compile_once(text)))), Loading(backend=backend), now_us=clock)
 
 
 def send(pipeline: Pipeline, key: int, now_us: int = 0, length: int = 4) -> bytes:
@@ -310,16 +309,28 @@ def test_idle_entries_are_told_once_after_each_hit(bundle: Bundle, clock: Clock)
     assert entities.interval_s(bundle) is None
 
 
-def test_what_only_such_tables_have_is_refused_elsewhere(bundle: Bundle) -> None:
-    with pytest.raises(InvalidArgument, match="0 \\(never\\) or more"):
-        tables.write(bundle, INSERT, entry(bundle, 1, idle_timeout_ns=-1))
-    with pytest.raises(InvalidArgument, match="cannot be idle"):
-        tables.write(bundle, MODIFY, entry(bundle, None, idle_timeout_ns=1))
-    with pytest.raises(Unimplemented, match="read, not written"):
-        tables.write(bundle, INSERT, entry(bundle, 1, meter_counter_data=p4.MeterCounterData()))
-    with pytest.raises(InvalidArgument, match="a counter must be 0 or more; got -1 packets"):
-        tables.write(bundle, INSERT, entry(bundle, 1, counter_data=p4.CounterData(packet_count=-1)))
-    assert list(tables.read(bundle, p4.TableEntry())) == []  # nor has any left its entry behind
+@pytest.mark.parametrize(
+    ("kind", "key", "fields", "error", "why"),
+    [
+        (INSERT, 1, {"idle_timeout_ns": -1}, InvalidArgument, "0 \\(never\\) or more"),
+        (MODIFY, None, {"idle_timeout_ns": 1}, InvalidArgument, "cannot be idle"),
+        (INSERT, 1, {"meter_counter_data": p4.MeterCounterData()}, Unimplemented, "read, not written"),
+        (
+            INSERT,
+            1,
+            {"counter_data": p4.CounterData(packet_count=-1)},
+            InvalidArgument,
+            "a counter must be 0 or more; got -1 packets",
+        ),
+    ],
+    ids=["idle below 0", "idle default", "meter's counters", "packets below 0"],
+)
+def test_what_only_such_tables_have_is_refused_elsewhere(
+    bundle: Bundle, kind: Any, key: int | None, fields: dict[str, Any], error: type[RequestError], why: str
+) -> None:
+    with pytest.raises(error, match=why):
+        tables.write(bundle, kind, entry(bundle, key, **fields))
+    assert list(tables.read(bundle, p4.TableEntry())) == []  # nor has it left its entry behind
     assert list(cells.read_counters(bundle, p4.CounterEntry())) == []
 
 
@@ -359,8 +370,7 @@ def set_bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     file = tmp_path_factory.mktemp("sets") / "sets.p4"
     file.write_text(TEXT)
     text = preprocess_file(file)
-    config = p4.ForwardingPipelineConfig(p4info=p4info(compile_once(text)), p4_device_config=text.encode())
-    return prepare(config, Loading(backend=backend))
+    return prepare(config(Source(text, p4info(compile_once(text)))), Loading(backend=backend))
 
 
 def set_id(set_bundle: Bundle, name: str) -> int:
@@ -371,6 +381,13 @@ def members(set_bundle: Bundle, name: str, *matches: Sequence[p4.FieldMatch]) ->
     entry = p4.ValueSetEntry(value_set_id=set_id(set_bundle, name))
     for match in matches:
         entry.members.add().match.extend(match)
+    return entry
+
+
+def modify(set_bundle: Bundle, name: str, *matches: Sequence[p4.FieldMatch]) -> Any:
+    """Give a set these members; return the message that did."""
+    entry = members(set_bundle, name, *matches)
+    tables.write_value_set(set_bundle, MODIFY, entry)
     return entry
 
 
@@ -393,17 +410,14 @@ def parsed_more(set_bundle: Bundle, a: int, b: int) -> bool:
 def test_members_decide_the_transition(set_bundle: Bundle) -> None:
     assert not parsed_more(set_bundle, 5, 0)
     assert parsed_more(set_bundle, 1, 2)
-    tables.write_value_set(
-        set_bundle, p4.Update.MODIFY, members(set_bundle, "P.plain", [exact(1, 5)], [exact(1, 6)])
-    )
+    modify(set_bundle, "P.plain", [exact(1, 5)], [exact(1, 6)])
     assert parsed_more(set_bundle, 5, 0)
     assert parsed_more(set_bundle, 6, 0)
     assert not parsed_more(set_bundle, 7, 0)
-    tables.write_value_set(set_bundle, p4.Update.MODIFY, members(set_bundle, "P.plain", [exact(1, 7)]))
+    modify(set_bundle, "P.plain", [exact(1, 7)])
     assert not parsed_more(set_bundle, 5, 0)
     assert parsed_more(set_bundle, 7, 0)
-    given = members(set_bundle, "P.pairs", [ternary(1, 0x20, 0xF0), exact(2, 3)])
-    tables.write_value_set(set_bundle, p4.Update.MODIFY, given)
+    given = modify(set_bundle, "P.pairs", [ternary(1, 0x20, 0xF0), exact(2, 3)])
     assert parsed_more(set_bundle, 0x2F, 3)
     assert not parsed_more(set_bundle, 0x2F, 4)
     assert list(
@@ -412,20 +426,39 @@ def test_members_decide_the_transition(set_bundle: Bundle) -> None:
     assert len(list(tables.read_value_set(set_bundle, p4.ValueSetEntry()))) == 2
 
 
-def test_what_does_not_fit_is_refused_and_changes_nothing(set_bundle: Bundle) -> None:
-    tables.write_value_set(set_bundle, p4.Update.MODIFY, members(set_bundle, "P.plain", [exact(1, 7)]))
-    with pytest.raises(InvalidArgument, match="can only be modified"):
-        tables.write_value_set(set_bundle, p4.Update.INSERT, members(set_bundle, "P.plain"))
-    with pytest.raises(ResourceExhausted, match="3 members for"):
-        tables.write_value_set(
-            set_bundle, p4.Update.MODIFY, members(set_bundle, "P.plain", *([exact(1, n)] for n in (1, 2, 3)))
-        )
-    with pytest.raises(InvalidArgument, match="twice"):
-        tables.write_value_set(
-            set_bundle, p4.Update.MODIFY, members(set_bundle, "P.plain", [exact(1, 1)], [exact(1, 1)])
-        )
-    with pytest.raises(NotFound, match="no value set has id"):
-        tables.write_value_set(set_bundle, p4.Update.MODIFY, p4.ValueSetEntry(value_set_id=1))
+@pytest.mark.parametrize(
+    ("write", "error", "why"),
+    [
+        (
+            lambda b: tables.write_value_set(b, INSERT, members(b, "P.plain")),
+            InvalidArgument,
+            "can only be modified",
+        ),
+        (
+            lambda b: modify(b, "P.plain", *([exact(1, n)] for n in (1, 2, 3))),
+            ResourceExhausted,
+            "3 members for",
+        ),
+        (lambda b: modify(b, "P.plain", [exact(1, 1)], [exact(1, 1)]), InvalidArgument, "twice"),
+        (
+            lambda b: modify(b, "P.plain", [p4.FieldMatch(field_id=1, exact=p4.FieldMatch.Exact(value=b""))]),
+            InvalidArgument,
+            "match field 'value' is empty",  # in P4Info it has no name
+        ),
+        (
+            lambda b: tables.write_value_set(b, MODIFY, p4.ValueSetEntry(value_set_id=1)),
+            NotFound,
+            "no value set has id",
+        ),
+    ],
+    ids=["insert", "too many", "twice", "empty", "unknown"],
+)
+def test_what_does_not_fit_is_refused_and_changes_nothing(
+    set_bundle: Bundle, write: Callable[[Bundle], object], error: type[RequestError], why: str
+) -> None:
+    modify(set_bundle, "P.plain", [exact(1, 7)])
+    with pytest.raises(error, match=why):
+        write(set_bundle)
     assert parsed_more(set_bundle, 7, 0)
 
 
@@ -439,12 +472,6 @@ def test_p4info_has_the_sets_and_no_table_of_theirs() -> None:
     assert not [action for action in info.actions if "#" in action.preamble.name]
 
 
-def test_the_field_of_a_set_of_numbers_has_no_name_in_p4info_but_one_in_messages(set_bundle: Bundle) -> None:
-    empty = p4.FieldMatch(field_id=1, exact=p4.FieldMatch.Exact(value=b""))
-    with pytest.raises(InvalidArgument, match="match field 'value' is empty"):
-        tables.write_value_set(set_bundle, p4.Update.MODIFY, members(set_bundle, "P.plain", [empty]))
-
-
 PROBE = bytes([9, 0, 0, 0])
 
 
@@ -456,47 +483,42 @@ def resources() -> Source:
 
 @pytest.fixture
 def told(switch: Switch, resources: Source) -> Iterator[Service]:
-    service = serve(switch, source=resources.text)
-    yield service
-    service.close()
+    with closing(serve(switch, source=resources.text)) as service:
+        yield service
 
 
 def test_digests_reach_the_controller_and_are_acknowledged(
     told: Service, switch: Switch, resources: Source, connect: Callable[[Service], Any]
 ) -> None:
     stub = connect(told)
-    stream = Stream(stub)
-    assert stream.arbitrate(1).status.code == 0
-    id_ = resources.info.digests[0].preamble.id
-    config = p4.DigestEntry.Config(ack_timeout_ns=3600 * 10**9)
-    subscription = p4.Entity(digest_entry=p4.DigestEntry(digest_id=id_, config=config))
-    Client(stub, 1).write("INSERT", subscription)
-    switch.inject(2, [PROBE, PROBE])
-    digest = stream.receive().digest
-    assert (digest.digest_id, digest.list_id, len(digest.data)) == (id_, 1, 1)
-    assert digest.data[0].struct.members[0].bitstring == b"\2"
-    stream.send(digest_ack=p4.DigestListAck(digest_id=id_, list_id=digest.list_id))
-    stream.send(digest_ack=p4.DigestListAck(digest_id=7))  # none of the program's
-    error = stream.receive().error
-    assert (error.canonical_code, error.digest_list_ack.digest_list_ack.digest_id) == (3, 7)
-    switch.inject(2, [PROBE])  # known, but acknowledged since
-    assert stream.receive().digest.list_id == 2
-    stream.end()
+    with primary(stub, 1) as stream:
+        id_ = resources.info.digests[0].preamble.id
+        config = p4.DigestEntry.Config(ack_timeout_ns=3600 * 10**9)
+        subscription = p4.Entity(digest_entry=p4.DigestEntry(digest_id=id_, config=config))
+        Client(stub, 1).write("INSERT", subscription)
+        switch.inject(2, [PROBE, PROBE])
+        digest = stream.receive().digest
+        assert (digest.digest_id, digest.list_id, len(digest.data)) == (id_, 1, 1)
+        assert digest.data[0].struct.members[0].bitstring == b"\2"
+        stream.send(digest_ack=p4.DigestListAck(digest_id=id_, list_id=digest.list_id))
+        stream.send(digest_ack=p4.DigestListAck(digest_id=7))  # none of the program's
+        error = stream.receive().error
+        assert (error.canonical_code, error.digest_list_ack.digest_list_ack.digest_id) == (3, 7)
+        switch.inject(2, [PROBE])  # known, but acknowledged since
+        assert stream.receive().digest.list_id == 2
 
 
 def test_an_idle_entry_is_told(told: Service, resources: Source, connect: Callable[[Service], Any]) -> None:
     stub = connect(told)
-    stream = Stream(stub)
-    stream.arbitrate(1)
-    (table,) = resources.info.tables
-    action = next(a for a in resources.info.actions if a.preamble.alias == "tell")
-    entry = p4.TableEntry(table_id=table.preamble.id, priority=1, idle_timeout_ns=1_000_000)
-    entry.match.add(field_id=1).ternary.value = b"\1"
-    entry.match[0].ternary.mask = b"\1"
-    entry.action.action.action_id = action.preamble.id
-    Client(stub, 1).write("INSERT", p4.Entity(table_entry=entry))
-    assert list(stream.receive().idle_timeout_notification.table_entry) == [entry]
-    stream.end()
+    with primary(stub, 1) as stream:
+        (table,) = resources.info.tables
+        action = next(a for a in resources.info.actions if a.preamble.alias == "tell")
+        entry = p4.TableEntry(table_id=table.preamble.id, priority=1, idle_timeout_ns=1_000_000)
+        entry.match.add(field_id=1).ternary.value = b"\1"
+        entry.match[0].ternary.mask = b"\1"
+        entry.action.action.action_id = action.preamble.id
+        Client(stub, 1).write("INSERT", p4.Entity(table_entry=entry))
+        assert list(stream.receive().idle_timeout_notification.table_entry) == [entry]
 
 
 def role_config(**fields: Any) -> any_pb2.Any:
@@ -525,9 +547,8 @@ def test_a_role_writes_what_its_configuration_names(
         type=p4.Update.MODIFY, entity=p4.Entity(register_entry=p4.RegisterEntry(register_id=plain))
     )
     write = p4.WriteRequest(role="mine", election_id=p4.Uint128(low=1), updates=[update])
-    with pytest.raises(grpc.RpcError) as error:
+    with refused(grpc.StatusCode.PERMISSION_DENIED) as error:
         stub.Write(write)
-    assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
     update.entity.register_entry.register_id = mine
     write.updates[0].CopyFrom(update)
     with pytest.raises(grpc.RpcError) as error:
@@ -557,9 +578,8 @@ def test_bad_role_configurations_end_the_stream(
     first = become(stub, "first", role_config(exclusive_p4_ids=[5]))
     stream = Stream(stub)
     stream.send(arbitration=p4.MasterArbitrationUpdate(role=p4.Role(name=role, config=config)))
-    with pytest.raises(grpc.RpcError, match=message) as error:
+    with refused(grpc.StatusCode.INVALID_ARGUMENT, message):
         stream.receive()
-    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     first.end()
 
 

@@ -9,21 +9,10 @@ import pytest
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import compile_source, p4info
 from softswitch.engine.switch import Switch
-from tests.softswitch.p4runtime.clients import Client, Names, Source, config, errors
+from tests.softswitch.p4runtime.clients import Client, Names, Source, config, errors, refused
+from tests.softswitch.p4runtime.test_service import exact, group
 
 ALL_OR_NONE = [p4.WriteRequest.ROLLBACK_ON_ERROR, p4.WriteRequest.DATAPLANE_ATOMIC]
-
-
-def exact(value: int) -> Any:
-    return p4.FieldMatch(field_id=1, exact=p4.FieldMatch.Exact(value=value.to_bytes(2, "big")))
-
-
-def group(number: int, *ports: int) -> Any:
-    replicas = [p4.Replica(egress_port=port, instance=1) for port in ports]
-    entry = p4.MulticastGroupEntry(multicast_group_id=number, replicas=replicas)
-    return p4.Entity(
-        packet_replication_engine_entry=p4.PacketReplicationEngineEntry(multicast_group_entry=entry)
-    )
 
 
 def state(client: Client, names: Names) -> list[Any]:
@@ -51,7 +40,7 @@ def filled(client: Client, names: Names) -> Client:
     drop = names.action("drop")
     counted = p4.CounterData(packet_count=3, byte_count=30)
     entry = names.entry("exact_table", exact(1), action=drop, metadata=b"m", counter_data=counted)
-    client.write("INSERT", entry, names.entry("exact_table", exact(2), action=drop), group(1, 1, 2))
+    client.write("INSERT", entry, names.entry("exact_table", exact(2), action=drop), group(1, (1, 1), (2, 1)))
     client.write("MODIFY", names.cell("seen", 3, packet_count=7))
     return client
 
@@ -68,8 +57,8 @@ def test_a_failed_batch_leaves_everything_as_it_was(filled: Client, names: Names
         ("INSERT", names.entry("exact_table", exact(2), action=send)),
         ("MODIFY", names.entry("exact_table", action=send, is_default_action=True)),
         ("MODIFY", names.cell("seen", None, packet_count=1)),
-        ("MODIFY", group(1, 3)),
-        ("INSERT", group(2, 3)),
+        ("MODIFY", group(1, (3, 1))),
+        ("INSERT", group(2, (3, 1))),
         ("DELETE", group(1)),
         ("DELETE", names.entry("exact_table", exact(7))),
         ("INSERT", names.entry("exact_table", exact(8), action=send)),
@@ -111,9 +100,8 @@ def test_a_program_that_cannot_take_it_over_is_refused_and_the_old_one_stays(
     assert source.text not in (other, narrower)
     kept = config(Source(other, p4info(compile_source(other))))
     filled.configure("VERIFY", kept)
-    with pytest.raises(grpc.RpcError) as error:
+    with refused(grpc.StatusCode.FAILED_PRECONDITION) as error:
         filled.configure("RECONCILE_AND_COMMIT", config(Source(narrower, p4info(compile_source(narrower)))))
-    assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert "an entry cannot be kept" in error.value.details()
     assert state(filled, names) == before
 

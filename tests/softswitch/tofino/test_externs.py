@@ -8,7 +8,7 @@ What a packet of a program for Tofino meets: two gresses, and bytes between them
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -452,6 +452,8 @@ def test_what_cannot_be_is_refused(parts: dict[str, str], message: str) -> None:
 
 BRIDGED = "header bridged_t { bit<16> number; }"
 TAKE_BRIDGED = "packet.extract(hdr.bridged); packet.extract(hdr.ethernet); transition accept;"
+GROUPS = {group_number(0): [(3, 30)], 6: [(4, 40)]}
+GROUP_0 = "if (hdr.ethernet.kind == 0) { tm.mcast_grp_a = 0; } else { tm.ucast_egress_port = 2; }"
 
 
 def sent(pair: Pair, packet: bytes, port: int = 1) -> list[Sent]:
@@ -461,47 +463,138 @@ def sent(pair: Pair, packet: bytes, port: int = 1) -> list[Sent]:
     return found
 
 
-def test_a_frame_passes_and_its_payload_stays() -> None:
-    assert sent(Pair(program()), frame()) == [Sent(2, frame())]
-
-
-def test_metadata_of_ingress_reaches_egress_only_as_bytes() -> None:
-    pair = Pair(
-        program(
-            declarations=BRIDGED,
-            headers="bridged_t bridged;",
-            metadata="bit<16> number;",
-            ingress="meta.number = 7; hdr.bridged.setValid(); hdr.bridged.number = 0xbeef;"
-            " tm.ucast_egress_port = 2;",
-            egress_start=TAKE_BRIDGED,
-            egress="hdr.ethernet.kind = hdr.bridged.number; hdr.ethernet.src = (bit<48>)meta.number;"
-            " hdr.bridged.setInvalid();",
-        )
-    )
-    assert sent(pair, frame()) == [Sent(2, frame(src=0, kind=0xBEEF))]
-
-
-def test_a_frame_without_a_port_is_dropped_and_so_is_one_that_asks_for_it() -> None:
-    assert sent(Pair(program(ingress="")), frame()) == []
-    assert sent(Pair(program(ingress="tm.ucast_egress_port = 2; deparser.drop_ctl = 1;")), frame()) == []
-    assert sent(Pair(program(egress="deparser.drop_ctl = 1;")), frame()) == []
-    gone = Pair(program(ingress="tm.ucast_egress_port = 2; invalidate(tm.ucast_egress_port);"))
-    assert sent(gone, frame()) == []
-
-
-def test_a_port_that_an_out_parameter_leaves_alone_is_none() -> None:
-    """p4testgen's tna_simple_switch: the control that should choose a port misses, and writes none."""
-    declarations = "control Chooser(out PortId_t port) { apply { if (false) { port = 2; } } }"
-    parts = {"declarations": declarations, "ingress_locals": "Chooser() chooser;"}
-    assert sent(Pair(program(ingress="chooser.apply(tm.ucast_egress_port);", **parts)), frame()) == []
-
-
-def test_egress_may_look_at_its_header_before_it_takes_it() -> None:
-    first = "meta.told = packet.lookahead<bit<16>>(); packet.extract(intrinsic);"
-    pair = Pair(
-        program(metadata="bit<16> told;", egress_first=first, egress="hdr.ethernet.src = (bit<48>)meta.told;")
-    )
-    assert sent(pair, frame()) == [Sent(2, frame(src=2))]
+@pytest.mark.parametrize(
+    ("parts", "given", "packet", "left"),
+    [
+        pytest.param({}, {}, frame(), [Sent(2, frame())], id="a frame passes and its payload stays"),
+        pytest.param(
+            {
+                "declarations": BRIDGED,
+                "headers": "bridged_t bridged;",
+                "metadata": "bit<16> number;",
+                "ingress": "meta.number = 7; hdr.bridged.setValid(); hdr.bridged.number = 0xbeef;"
+                " tm.ucast_egress_port = 2;",
+                "egress_start": TAKE_BRIDGED,
+                "egress": "hdr.ethernet.kind = hdr.bridged.number; hdr.ethernet.src = (bit<48>)meta.number;"
+                " hdr.bridged.setInvalid();",
+            },
+            {},
+            frame(),
+            [Sent(2, frame(src=0, kind=0xBEEF))],
+            id="metadata of ingress reach egress as bytes only",
+        ),
+        *(
+            pytest.param(parts, {}, frame(), [], id=f"dropped {how}")
+            for how, parts in {
+                "without a port": {"ingress": ""},
+                "by ingress": {"ingress": "tm.ucast_egress_port = 2; deparser.drop_ctl = 1;"},
+                "by egress": {"egress": "deparser.drop_ctl = 1;"},
+                "with an invalid port": {
+                    "ingress": "tm.ucast_egress_port = 2; invalidate(tm.ucast_egress_port);"
+                },
+                # p4testgen's tna_simple_switch: the control that should choose a port writes none
+                "with an out parameter left alone": {
+                    "declarations": "control Chooser(out PortId_t port)"
+                    " { apply { if (false) { port = 2; } } }",
+                    "ingress_locals": "Chooser() chooser;",
+                    "ingress": "chooser.apply(tm.ucast_egress_port);",
+                },
+            }.items()
+        ),
+        pytest.param(
+            {
+                "metadata": "bit<16> told;",
+                "egress_first": "meta.told = packet.lookahead<bit<16>>(); packet.extract(intrinsic);",
+                "egress": "hdr.ethernet.src = (bit<48>)meta.told;",
+            },
+            {},
+            frame(),
+            [Sent(2, frame(src=2))],
+            id="egress looks at its header before it takes it",
+        ),
+        pytest.param(
+            {
+                "ingress": "tm.ucast_egress_port = 2; tm.mcast_grp_a = 5; tm.mcast_grp_b = 6;",
+                "egress": "hdr.ethernet.src = (bit<48>)intrinsic.egress_rid;",
+            },
+            {"groups": {5: [(3, 30), (4, 40)], 6: [(3, 31)]}},
+            frame(),
+            [
+                *(Sent(3, frame(src=30)), Sent(4, frame(src=40))),
+                *(Sent(3, frame(src=31)), Sent(2, frame(src=0))),
+            ],
+            id="two groups and a port get copies at once",
+        ),
+        *(
+            pytest.param({"ingress": ingress}, {"groups": GROUPS}, packet, left, id=f"group 0 {how}")
+            for how, ingress, packet, left in (
+                ("is a group once asked for", GROUP_0, frame(kind=0), [Sent(3, frame(kind=0))]),
+                ("is none unless asked for", GROUP_0, frame(kind=1), [Sent(2, frame(kind=1))]),
+                ("is left", f"tm.mcast_grp_b = 0; tm.mcast_grp_b = {NO_GROUP};", frame(), []),
+            )
+        ),
+        pytest.param(
+            {
+                "ingress": "tm.ucast_egress_port = 2; deparser.drop_ctl = 4;",
+                "ingress_deparser_locals": "Mirror() mirror;",
+                "ingress_deparser": "mirror.emit(10w11); packet.emit(hdr);",
+            },
+            {"sessions": {11: [(7, 0)]}},
+            frame(),
+            [Sent(2, frame())],
+            id="bit 2 of drop_ctl suppresses the mirror",
+        ),
+        pytest.param(
+            {
+                "declarations": "header again_t { bit<64> data; }",
+                "headers": "",
+                "metadata": "again_t again; bit<64> data;",
+                "ingress": "if (intrinsic.resubmit_flag == 0)"
+                " { deparser.resubmit_type = 1; meta.data = 0xabcd; }"
+                " else { hdr.ethernet.src = hdr.ethernet.src + 1; tm.ucast_egress_port = 2; }",
+                "ingress_deparser_locals": "Resubmit() resubmit;",
+                "ingress_deparser": "if (deparser.resubmit_type == 1)"
+                " { resubmit.emit<again_t>({meta.data}); } packet.emit(hdr);",
+            },
+            {},
+            frame(),
+            [Sent(2, frame(src=3))],
+            id="a resubmitted frame comes again with data in the place of the ports",
+        ),
+        pytest.param(
+            {
+                "ingress": "if (intrinsic.ingress_port == 68)"
+                " { hdr.ethernet.kind = 9; tm.ucast_egress_port = 2; } else { tm.ucast_egress_port = 68; }"
+            },
+            {},
+            frame(),
+            [Sent(2, frame(kind=9))],
+            id="a recirculation port leads back and is the port of origin then",
+        ),
+        pytest.param({}, {}, b"short", [], id="a truncated frame is dropped"),
+        pytest.param(
+            {"ingress": "if (parsed.parser_err == PARSER_ERROR_PARTIAL_HDR) { tm.ucast_egress_port = 3; }"},
+            {},
+            b"short",
+            [Sent(3, b"short")],
+            id="a truncated frame passes if ingress looks at the error",
+        ),
+        pytest.param(
+            {
+                "ingress": "tm.ucast_egress_port = 2; tm.bypass_egress = 1;",
+                "egress": "hdr.ethernet.kind = 1;",
+            },
+            {},
+            frame(),
+            [Sent(2, frame())],
+            id="without egress what the ingress deparser made is sent",
+        ),
+    ],
+)
+def test_what_leaves_the_switch(
+    parts: dict[str, str], given: dict[str, Any], packet: bytes, left: list[Sent]
+) -> None:
+    assert sent(Pair(program(**parts), **given), packet) == left
 
 
 @pytest.mark.parametrize(
@@ -528,24 +621,6 @@ def test_fields_that_nobody_touches_leave_as_they_came(egress: str, left: str) -
         )
     )
     assert sent(pair, bytes.fromhex("abcdef01") + frame()) == [Sent(2, bytes.fromhex(left) + frame())]
-
-
-def test_two_groups_and_a_port_get_copies_at_once() -> None:
-    ingress = "tm.ucast_egress_port = 2; tm.mcast_grp_a = 5; tm.mcast_grp_b = 6;"
-    egress = "hdr.ethernet.src = (bit<48>)intrinsic.egress_rid;"
-    pair = Pair(program(ingress=ingress, egress=egress), groups={5: [(3, 30), (4, 40)], 6: [(3, 31)]})
-    expected = [Sent(3, frame(src=30)), Sent(4, frame(src=40)), Sent(3, frame(src=31)), Sent(2, frame(src=0))]
-    assert sent(pair, frame()) == expected
-
-
-def test_group_0_is_a_group_like_others_once_a_program_asks_for_it() -> None:
-    groups = {group_number(0): [(3, 30)], 6: [(4, 40)]}
-    asked = "if (hdr.ethernet.kind == 0) { tm.mcast_grp_a = 0; } else { tm.ucast_egress_port = 2; }"
-    pair = Pair(program(ingress=asked), groups=groups)
-    assert sent(pair, frame(kind=0)) == [Sent(3, frame(kind=0))]
-    assert sent(pair, frame(kind=1)) == [Sent(2, frame(kind=1))]
-    gone = Pair(program(ingress=f"tm.mcast_grp_b = 0; tm.mcast_grp_b = {NO_GROUP};"), groups=groups)
-    assert sent(gone, frame()) == []
 
 
 @pytest.mark.parametrize("backend", ["compiled", "interpreter"])
@@ -653,46 +728,6 @@ def test_an_egress_mirror_is_the_frame_as_it_leaves_even_if_it_is_dropped(
         assert switch.statistics(2).egress_dropped == 1
 
 
-def test_bit_2_of_drop_ctl_suppresses_the_mirror() -> None:
-    pair = Pair(
-        program(
-            ingress="tm.ucast_egress_port = 2; deparser.drop_ctl = 4;",
-            ingress_deparser_locals="Mirror() mirror;",
-            ingress_deparser="mirror.emit(10w11); packet.emit(hdr);",
-        ),
-        sessions={11: [(7, 0)]},
-    )
-    assert sent(pair, frame()) == [Sent(2, frame())]
-
-
-def test_a_resubmitted_frame_comes_again_with_data_in_the_place_of_the_ports() -> None:
-    pair = Pair(
-        program(
-            declarations="header again_t { bit<64> data; }",
-            headers="",
-            metadata="again_t again; bit<64> data;",
-            ingress="if (intrinsic.resubmit_flag == 0) { deparser.resubmit_type = 1; meta.data = 0xabcd; }"
-            " else { hdr.ethernet.src = hdr.ethernet.src + 1; tm.ucast_egress_port = 2; }",
-            ingress_deparser_locals="Resubmit() resubmit;",
-            ingress_deparser="if (deparser.resubmit_type == 1)"
-            " { resubmit.emit<again_t>({meta.data}); } packet.emit(hdr);",
-        )
-    )
-    assert sent(pair, frame()) == [Sent(2, frame(src=3))]
-
-
-def test_a_recirculation_port_leads_back_and_is_the_port_of_origin_then() -> None:
-    ingress = "if (intrinsic.ingress_port == 68) { hdr.ethernet.kind = 9; tm.ucast_egress_port = 2; }"
-    pair = Pair(program(ingress=ingress + " else { tm.ucast_egress_port = 68; }"))
-    assert sent(pair, frame()) == [Sent(2, frame(kind=9))]
-
-
-def test_a_truncated_frame_is_dropped_unless_ingress_looks_at_the_error() -> None:
-    assert sent(Pair(program()), b"short") == []
-    looks = "if (parsed.parser_err == PARSER_ERROR_PARTIAL_HDR) { tm.ucast_egress_port = 3; }"
-    assert sent(Pair(program(ingress=looks)), b"short") == [Sent(3, b"short")]
-
-
 @pytest.mark.parametrize("gress", ["ingress", "egress"])
 def test_reject_ends_a_parser_as_accept_does_and_no_case_that_fits_is_an_error(gress: str) -> None:
     """As p4testgen's tests of parser_reject and tna_pvs_fixed have it, which are p4c's."""
@@ -705,13 +740,6 @@ def test_reject_ends_a_parser_as_accept_does_and_no_case_that_fits_is_an_error(g
         assert sent(pair("default: reject;"), frame(kind=kind)) == [Sent(2, frame(kind=kind))]
     left = [] if gress == "ingress" else [Sent(2, frame(kind=8))]
     assert sent(pair(""), frame(kind=8)) == left
-
-
-def test_bypassing_egress_sends_what_the_ingress_deparser_made() -> None:
-    pair = Pair(
-        program(ingress="tm.ucast_egress_port = 2; tm.bypass_egress = 1;", egress="hdr.ethernet.kind = 1;")
-    )
-    assert sent(pair, frame()) == [Sent(2, frame())]
 
 
 def test_egress_is_told_of_the_queue_and_the_length() -> None:

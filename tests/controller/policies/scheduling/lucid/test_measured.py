@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,18 +14,12 @@ PAIRS = (
 )
 
 
-def written(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "f.csv"
-    path.write_text(text)
-    return path
-
-
-def test_files_are_read(tmp_path: Path) -> None:
-    assert read_usages(written(tmp_path, USAGES)) == {
+def test_files_are_read(write_file: Callable[[str, str], Path]) -> None:
+    assert read_usages(write_file("f.csv", USAGES)) == {
         Config("net", "data", 32, False): GpuUsage(50, 20, 3000, False)
     }
     pair = Pair(Config("a", "d", 32, False), Config("b", "d", 64, True), 0.9, 0.8)
-    assert read_pairs(written(tmp_path, PAIRS)) == [pair]
+    assert read_pairs(write_file("f.csv", PAIRS)) == [pair]
 
 
 @pytest.mark.parametrize(
@@ -37,9 +32,9 @@ def test_files_are_read(tmp_path: Path) -> None:
         (USAGES + USAGES.splitlines()[1] + "\n", "f.csv:3: .* appears twice"),
     ],
 )
-def test_bad_usages_are_named(tmp_path: Path, text: str, message: str) -> None:
+def test_bad_usages_are_named(write_file: Callable[[str, str], Path], text: str, message: str) -> None:
     with pytest.raises(BadTrace, match=message):
-        read_usages(written(tmp_path, text))
+        read_usages(write_file("f.csv", text))
 
 
 @pytest.mark.parametrize(
@@ -50,6 +45,6 @@ def test_bad_usages_are_named(tmp_path: Path, text: str, message: str) -> None:
         (PAIRS.replace("a,d,32", "a,d,"), "f.csv:2: column batchsize1: '' is not a number"),
     ],
 )
-def test_bad_pairs_are_named(tmp_path: Path, text: str, message: str) -> None:
+def test_bad_pairs_are_named(write_file: Callable[[str, str], Path], text: str, message: str) -> None:
     with pytest.raises(BadTrace, match=message):
-        read_pairs(written(tmp_path, text))
+        read_pairs(write_file("f.csv", text))

@@ -72,9 +72,8 @@ def test_bad_grids_are_named(
         Sensitivity.build(cpus, memory, grid)
 
 
-def test_profiles_are_read_by_server_shape(tmp_path: Path) -> None:
-    path = tmp_path / "m.csv"
-    path.write_text(HEADER + LINES)
+def test_profiles_are_read_by_server_shape(write_file: Callable[[str, str], Path]) -> None:
+    path = write_file("m.csv", HEADER + LINES)
     profile = read_profiles(path)["net"]
     assert (profile.iteration_s, profile.speedup, profile.batch) == (0.5, 2.0, 512)
     assert profile.sensitivity.at(6, 60) == 2.0
@@ -95,9 +94,10 @@ def test_profiles_are_read_by_server_shape(tmp_path: Path) -> None:
         (HEADER + LINES.replace("6,0.1,2.0", "3,0.1,2.0"), "model 'net': the CPUs axis has 3 after 3"),
     ],
 )
-def test_bad_files_are_refused_with_line_and_column(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "m.csv"
-    path.write_text(text)
+def test_bad_files_are_refused_with_line_and_column(
+    write_file: Callable[[str, str], Path], text: str, message: str
+) -> None:
+    path = write_file("m.csv", text)
     with pytest.raises(BadMatrix, match=message):
         read_profiles(path)
 
