@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.extras import needs
-from tests.system.command import ROOT
+from tests.system.command import ROOT, good
 
 PUBLISHED = """
 import os
@@ -77,3 +77,10 @@ def test_a_file_that_is_not_there_is_named() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert "missing.py is no file; want test_torch.py of Horovod" in done.stderr
+
+
+@needs("torch")
+def test_calls_of_torch_are_measured_beside_those_of_gloo() -> None:
+    command = ["-m", "benchmarks.training.torch_speed", "--turns", "1"]
+    printed = good("run", "-np", "2", "--", sys.executable, *command).stdout
+    assert [line.count(" ms ") for line in printed.splitlines() if "step of DDP" in line] == [3]
