@@ -172,14 +172,13 @@ class HostTurns:
     def _may_be_quick(self, host: str, numbers: Sequence[int]) -> bool:
         """Return whether C code may take the turns of the seats `numbers`, which are the seats at a host.
 
-        It may if there is at most one worker, no fallback server and no additional loss, and if no received
-        frames wait at the host.
+        It may if there is at most one worker and no fallback server, and if no received frames wait at the
+        host.
         """
         seated = [self._seated[number] for number in numbers]
         workers = sum(isinstance(each, TrainingWorker) for each in seated)
         has_servers = workers < sum(not isinstance(each, RunningFlow) for each in seated)
-        has_losses = self._fabric.loses(host) or self._interfaces.holds(host)
-        return workers <= 1 and not has_servers and not has_losses
+        return workers <= 1 and not has_servers and not self._interfaces.holds(host)
 
     def _make_quick(self, host: str, numbers: Sequence[int]) -> None:
         alone = self._interfaces.alone(host)
