@@ -21,9 +21,10 @@ counters        every packet was counted once; no counter shows an impossible va
 ==============  =====================================================================================
 """
 
-from bmv2_topos.soak.campaign import Failure, ProcessDied, Tally, describe, replay, soak
+from bmv2_topos.soak.campaign import ProcessDied, describe, replay, soak
 from bmv2_topos.soak.checks import KINDS, missing
 from bmv2_topos.soak.draw import draw_schedule
+from bmv2_topos.soak.run import Failure, Tally
 from bmv2_topos.soak.schedule import SoakSchedule
 
 __all__ = [

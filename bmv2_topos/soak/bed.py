@@ -249,12 +249,7 @@ def _ways(bed: SoakBed, switch: str) -> dict[int, tuple[int, ...]]:
     ]
     ways = {}
     for job, placement in enumerate(bed.placements, start=1):
-        down = set()
-        for host in placement.workers:
-            node = host
-            while (above := topology.parents[node]) is not None:
-                if above == switch:
-                    down.add(topology.port_to(switch, node))
-                node = above
-        ways[job] = (*sorted(down), *up)
+        paths = [(host, *topology.way(topology.rack_of[host], topology.root)) for host in placement.workers]
+        below = {path[path.index(switch) - 1] for path in paths if switch in path}
+        ways[job] = (*sorted(topology.port_to(switch, node) for node in below), *up)
     return ways

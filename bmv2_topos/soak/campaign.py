@@ -4,45 +4,22 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shlex
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
 from functools import cache
-from statistics import median
 
 from bmv2_topos.soak.bed import BuiltBed, SwitchPool
 from bmv2_topos.soak.draw import draw_bed, draw_schedule
 from bmv2_topos.soak.network import PacketLog
 from bmv2_topos.soak.programs import offers
-from bmv2_topos.soak.recovery import Recovery
-from bmv2_topos.soak.run import ScheduleFailed, ScheduleResult, run_schedule
+from bmv2_topos.soak.run import Failure, ScheduleFailed, Tally, run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS, SoakBed
 from bmv2_topos.testbeds.virtual.network import Trace
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from controller.interrupts import delay_interrupts
 from controller.vocabulary import Mode
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A schedule that broke an invariant."""
-
-    seed: int
-    reason: str
-    schedule: str
-    """The schedule in words."""
-    own: str | None = None
-    """Path of the user's program; None: a program of p4src was run."""
-
-    @property
-    def command(self) -> str:
-        """The command that runs the schedule again."""
-        program = f" --program {shlex.quote(self.own)}" if self.own else ""
-        return f"ina soak --replay {self.seed}{program}"
 
 
 class ProcessDied(Exception):
@@ -59,44 +36,6 @@ class ProcessDied(Exception):
             f" each range by itself: 'ina soak --processes 1 --seed {first} --schedules {last - first + 1}'"
             " runs the first range"
         )
-
-
-@dataclass(slots=True)
-class Tally:
-    """Results of a campaign so far."""
-
-    schedules: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    """Number of occurrences of each event, by name."""
-    failures: list[Failure] = field(default_factory=list)
-    recoveries: list[Recovery] = field(default_factory=list)
-
-    @property
-    def slowest(self) -> Recovery | None:
-        """The recovery with the most round trips per packet; None if there was no recovery."""
-        return max(self.recoveries, key=lambda each: each.round_trips_per_packet, default=None)
-
-    @property
-    def median_round_trips(self) -> float:
-        """Median of the recoveries' numbers of round trips per missing packet; 0 without recoveries."""
-        return median([each.round_trips_per_packet for each in self.recoveries] or [0.0])
-
-    @property
-    def largest_share(self) -> float:
-        """Largest ratio of a recovery's duration to the recovery's time limit; 0 without recoveries."""
-        return max((each.share for each in self.recoveries), default=0.0)
-
-    def add_result(self, result: ScheduleResult) -> None:
-        """Add the result of a schedule."""
-        self.counts.update(result.counts)
-        self.recoveries += result.recoveries
-
-    def add(self, other: Tally) -> None:
-        """Add the results of another tally."""
-        self.schedules += other.schedules
-        self.counts.update(other.counts)
-        self.failures += other.failures
-        self.recoveries += other.recoveries
 
 
 class SwitchPools:
@@ -158,11 +97,11 @@ def soak_seeds(
     with BuiltBed(bed, pools.get(bed.program)) as built:
         for seed in range(first, last + 1):
             schedule = draw_schedule(seed, bed)
-            tally.schedules += 1
             try:
-                tally.add_result(run_schedule(schedule, built, trace, cores=cores))
+                tally.add(run_schedule(schedule, built, trace, cores=cores))
             except ScheduleFailed as failed:
-                tally.failures.append(Failure(seed, failed.reason, schedule.describe(), pools.own))
+                failure = Failure(seed, failed.reason, schedule.describe(), pools.own)
+                tally.add(Tally(1, failures=[failure]))
                 break
     return tally
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, assert_never
+from dataclasses import dataclass, field
+from statistics import median
+from typing import assert_never
 
 import numpy as np
 
@@ -51,12 +53,55 @@ class NoProgress(Exception):
     """A collective had not ended when the schedule reached the limit `PATIENCE_NS` or `MAX_STEPS`."""
 
 
-class ScheduleResult(NamedTuple):
-    """Result of a schedule."""
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A schedule that broke an invariant."""
 
-    counts: Counter[str]
+    seed: int
+    reason: str
+    schedule: str
+    """The schedule in words."""
+    own: str | None = None
+    """Path of the user's program; None: a program of p4src was run."""
+
+    @property
+    def command(self) -> str:
+        """The command that runs the schedule again."""
+        program = f" --program {shlex.quote(self.own)}" if self.own else ""
+        return f"ina soak --replay {self.seed}{program}"
+
+
+@dataclass(slots=True)
+class Tally:
+    """Results of schedules so far."""
+
+    schedules: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     """Number of occurrences of each event, by name."""
-    recoveries: list[Recovery]
+    failures: list[Failure] = field(default_factory=list)
+    recoveries: list[Recovery] = field(default_factory=list)
+
+    @property
+    def slowest(self) -> Recovery | None:
+        """The recovery with the most round trips per packet; None if there was no recovery."""
+        return max(self.recoveries, key=lambda each: each.round_trips_per_packet, default=None)
+
+    @property
+    def median_round_trips(self) -> float:
+        """Median of the recoveries' numbers of round trips per missing packet; 0 without recoveries."""
+        return median([each.round_trips_per_packet for each in self.recoveries] or [0.0])
+
+    @property
+    def largest_share(self) -> float:
+        """Largest ratio of a recovery's duration to the recovery's time limit; 0 without recoveries."""
+        return max((each.share for each in self.recoveries), default=0.0)
+
+    def add(self, other: Tally) -> None:
+        """Add the results of another tally."""
+        self.schedules += other.schedules
+        self.counts.update(other.counts)
+        self.failures += other.failures
+        self.recoveries += other.recoveries
 
 
 class ScheduleFailed(Exception):
@@ -90,7 +135,7 @@ class _RunningJob:
 
 def run_schedule(
     schedule: SoakSchedule, built: BuiltBed, trace: Trace | None = None, *, cores: Cores = COMPILED
-) -> ScheduleResult:
+) -> Tally:
     """Run a schedule on its bed and check all invariants; return its result.
 
     Args:
@@ -205,7 +250,7 @@ class _Run:
 
     # ------------------------------------------------------------------ running
 
-    def carry_out(self) -> ScheduleResult:
+    def carry_out(self) -> Tally:
         """Run all jobs to their end, check the invariants, and return the result."""
         for job in self.jobs.values():
             self._start(job)
@@ -232,7 +277,7 @@ class _Run:
         self._collect()
         self._check()
         recoveries = [recovery for job in self.jobs.values() for recovery in job.clock.recoveries]
-        return ScheduleResult(self._summary(recoveries), recoveries)
+        return Tally(1, self._summary(recoveries), recoveries=recoveries)
 
     def _waiting(self, steps: int) -> str:
         who = []

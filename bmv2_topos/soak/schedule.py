@@ -43,13 +43,7 @@ class SoakBed:
     @property
     def levels(self) -> int:
         """Number of switches on the longest path up to the root."""
-        parents = self.topology.parents
-
-        def depth(switch: str) -> int:
-            above = parents[switch]
-            return 1 if above is None else 1 + depth(above)
-
-        return max(depth(switch.name) for switch in self.topology.switches)
+        return 1 + max(self.topology.hops(self.topology.root))
 
     def describe(self) -> str:
         """Return the bed in words, in a few lines."""

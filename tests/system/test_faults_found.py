@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from bmv2_topos.soak.bed import SwitchPool
-from bmv2_topos.soak.campaign import SwitchPools, Tally, soak_seeds
+from bmv2_topos.soak.campaign import SwitchPools, soak_seeds
 from bmv2_topos.soak.draw import draw_bed
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S
+from bmv2_topos.soak.run import Tally
 from bmv2_topos.soak.schedule import BED_SEEDS
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from controller import Mode

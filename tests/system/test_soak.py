@@ -21,10 +21,10 @@ from typer.testing import CliRunner, Result
 import p4src
 from bmv2_topos.soak import ProcessDied, draw_schedule, missing, replay, soak
 from bmv2_topos.soak.bed import BuiltBed, SwitchPool
-from bmv2_topos.soak.campaign import SwitchPools, Tally
+from bmv2_topos.soak.campaign import SwitchPools
 from bmv2_topos.soak.draw import draw_bed
 from bmv2_topos.soak.network import PacketLog
-from bmv2_topos.soak.run import run_schedule
+from bmv2_topos.soak.run import Tally, run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS, Defector
 from controller import Mode
 from ina.cli.command import USAGE, Failure
