@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.service.live import ROOT, SIZE_BYTES, Bed, Controller
+from benchmarks.service.live import ROOT, SIZE_BYTES, Controller, Testbed
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet
@@ -81,21 +81,21 @@ def fallback_servers(testbed: str, server: str = "") -> list[int]:
     return [number for number, line in commands().items() if wanted in line]
 
 
-def left_of_jobs(bed: Bed, state: Path, own: int | None) -> list[str]:
+def left_of_jobs(testbed: Testbed, state: Path, own: int | None) -> list[str]:
     """Return the names of all remains on switches, at servers and in the state when there is no job.
 
     Args:
-        bed: The testbed.
+        testbed: The testbed.
         state: The controller's state.
         own: The controller's process.
     """
-    found = [f"{server}: process {line}" for server, lines in bed.processes().items() for line in lines]
+    found = [f"{server}: process {line}" for server, lines in testbed.processes().items() for line in lines]
     found += [
         f"process {number}: {line}"
         for number, line in commands().items()
         if str(state) in line and number != own and "benchmarks.service" not in line
     ]
-    with controllers(bed.state) as at:
+    with controllers(testbed.state) as at:
         found += [f"switches have job {job}" for job in Fleet(at).read()]
     if (runs := state / "runs").exists():
         found += [f"the folder of run {each.name}" for each in runs.iterdir()]
@@ -179,7 +179,7 @@ class Wrong(Exception):
 class Mishaps:
     """Causes faults of a testbed and its controller, and remembers the pending repairs."""
 
-    bed: Bed
+    testbed: Testbed
     controller: Controller
     client: Client
     folder: Path
@@ -325,7 +325,7 @@ class Mishaps:
         self._kill([process for each in runs if (process := process_of(each)) is not None])
 
     def _kill_fallback(self) -> None:
-        self._kill(fallback_servers(self.bed.state.name))
+        self._kill(fallback_servers(self.testbed.state.name))
 
     def _kill_worker(self) -> None:
         marks = f"--saved {self.folder / 'saved'}/"
@@ -347,11 +347,13 @@ class Mishaps:
     # ------------------------------------------------------------------ switches and links
 
     def _restart_switch(self) -> None:
-        self.bed.restart_switch(self._intact(self.bed.state.topology.switch), self.rng.uniform(0.2, 6.0))
+        self.testbed.restart_switch(
+            self._intact(self.testbed.state.topology.switch), self.rng.uniform(0.2, 6.0)
+        )
 
     def _stop_switch(self) -> None:
-        switch = self._intact(self.bed.state.topology.switch)
-        process = self.bed.switch_process(switch)
+        switch = self._intact(self.testbed.state.topology.switch)
+        process = self.testbed.switch_process(switch)
         os.kill(process, signal.SIGSTOP)
         self._after(1.0, 8.0, switch, lambda: os.kill(process, signal.SIGCONT))
 
@@ -360,26 +362,26 @@ class Mishaps:
         return self._one_of([name for name in names if name not in self._repairs])
 
     def _cut_link(self) -> None:
-        topology = self.bed.state.topology
+        topology = self.testbed.state.topology
         links = {f"link {link.a}-{link.b}": link for link in topology.links}
         name = self._intact(links)
         end = links[name].a if links[name].a in topology.switch else links[name].b
         other = links[name].other(end)
-        self.bed.set_link(end, other, "down")
-        self._after(0.5, 15.0, name, lambda: self.bed.set_link(end, other, "up"))
+        self.testbed.set_link(end, other, "down")
+        self._after(0.5, 15.0, name, lambda: self.testbed.set_link(end, other, "up"))
 
     def _forget_job(self) -> None:
         """Remove a job from its switches without the controller."""
-        if self._repairs.keys() & self.bed.state.topology.switch.keys():
+        if self._repairs.keys() & self.testbed.state.topology.switch.keys():
             raise NotNow
-        with controllers(self.bed.state) as at, contextlib.suppress(NoSuchJob):  # it has ended since
+        with controllers(self.testbed.state) as at, contextlib.suppress(NoSuchJob):  # it has ended since
             fleet = Fleet(at)
             fleet.remove(self._one_of(fleet.read().values()))
 
     # ------------------------------------------------------------------ the rest
 
     def _drain(self) -> None:
-        topology = self.bed.state.topology
+        topology = self.testbed.state.topology
         what = self._intact(f"drain {name}" for name in (*topology.server, *topology.switch))
         name = what.removeprefix("drain ")
         self.client.drain(name)

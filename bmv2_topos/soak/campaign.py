@@ -10,12 +10,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 
-from bmv2_topos.soak.bed import BuiltBed, SwitchPool
-from bmv2_topos.soak.draw import draw_bed, draw_schedule
+from bmv2_topos.soak.draw import draw_schedule, draw_testbed
 from bmv2_topos.soak.network import PacketLog
 from bmv2_topos.soak.programs import offers
 from bmv2_topos.soak.run import Failure, ScheduleFailed, Tally, run_schedule
-from bmv2_topos.soak.schedule import BED_SEEDS, SoakBed
+from bmv2_topos.soak.schedule import TESTBED_SEEDS, SoakTestbed
+from bmv2_topos.soak.testbed import RunningTestbed, SwitchPool
 from bmv2_topos.testbeds.virtual.network import Trace
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from controller.interrupts import delay_interrupts
@@ -27,10 +27,10 @@ class ProcessDied(Exception):
 
     exit_code = 1
 
-    def __init__(self, beds: tuple[tuple[int, int], ...]) -> None:
-        """Make the error; `beds` has the first and the last seed of each range of seeds in progress."""
-        first, last = beds[0]
-        ranges = ", ".join(f"{first}..{last}" for first, last in beds)
+    def __init__(self, testbeds: tuple[tuple[int, int], ...]) -> None:
+        """Make the error; `testbeds` has the first and the last seed of each range of seeds in progress."""
+        first, last = testbeds[0]
+        ranges = ", ".join(f"{first}..{last}" for first, last in testbeds)
         super().__init__(
             f"a process died while schedules of these seeds were running: {ranges}; to find the seed, run"
             f" each range by itself: 'ina soak --processes 1 --seed {first} --schedules {last - first + 1}'"
@@ -75,28 +75,28 @@ def soak_seeds(
     last: int,
     pools: SwitchPools,
     *,
-    bed: SoakBed | None = None,
+    testbed: SoakTestbed | None = None,
     cores: Cores = COMPILED,
     trace: Trace | None = None,
 ) -> Tally:
-    """Run the schedules of a range of seeds, all of one bed; stop at the first schedule that fails.
+    """Run the schedules of a range of seeds, all of one testbed; stop at the first schedule that fails.
 
     Args:
         first: The first seed.
         last: The last seed.
         pools: The switches of this process.
-        bed: The bed; None: draw the bed of these seeds.
+        testbed: The testbed; None: draw the testbed of these seeds.
         cores: Implementations of the cores.
         trace: Called with every packet; None: no trace.
 
     Returns:
         The tally.
     """
-    bed = bed or draw_bed(first // BED_SEEDS, pools.offers)
+    testbed = testbed or draw_testbed(first // TESTBED_SEEDS, pools.offers)
     tally = Tally()
-    with BuiltBed(bed, pools.get(bed.program)) as built:
+    with RunningTestbed(testbed, pools.get(testbed.program)) as built:
         for seed in range(first, last + 1):
-            schedule = draw_schedule(seed, bed)
+            schedule = draw_schedule(seed, testbed)
             try:
                 tally.add(run_schedule(schedule, built, trace, cores=cores))
             except ScheduleFailed as failed:
@@ -108,7 +108,7 @@ def soak_seeds(
 
 def describe(seed: int, own: str | None = None) -> str:
     """Return the schedule of a seed in words; `own` and errors are as for `replay`."""
-    return draw_schedule(seed, draw_bed(seed // BED_SEEDS, offers(own) if own else None)).describe()
+    return draw_schedule(seed, draw_testbed(seed // TESTBED_SEEDS, offers(own) if own else None)).describe()
 
 
 def replay(seed: int, *, packets: int = 200, own: str | None = None) -> tuple[Tally, list[str]]:
@@ -131,7 +131,7 @@ def soak(
     processes: int | None = None,
     own: str | None = None,
 ) -> Iterator[Tally]:
-    """Run schedules from the seed `first` on; yield the tally so far after every bed.
+    """Run schedules from the seed `first` on; yield the tally so far after every testbed.
 
     Ends after `schedules` schedules, after `minutes` minutes or at a failure, whichever comes first. Every
     process has its own switches.
@@ -153,7 +153,7 @@ def soak(
         offers(own)  # compile or refuse the program before any process starts
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     count = processes or os.cpu_count() or 1
-    beds = _beds(first, schedules)
+    testbeds = _testbeds(first, schedules)
     tally = Tally()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count, mp_context=context) as pool:
@@ -161,8 +161,10 @@ def soak(
         try:
             while True:
                 with delay_interrupts():
-                    while len(running) < 2 * count and not _over(deadline) and (bed := next(beds, None)):
-                        running[pool.submit(_soak_bed, *bed, own)] = bed
+                    while (
+                        len(running) < 2 * count and not _over(deadline) and (testbed := next(testbeds, None))
+                    ):
+                        running[pool.submit(_soak_testbed, *testbed, own)] = testbed
                 if not running:
                     return
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -180,11 +182,11 @@ def soak(
                 future.cancel()
 
 
-def _beds(first: int, schedules: int | None) -> Iterator[tuple[int, int]]:
-    """Yield, for each bed in order, the first and the last seed whose schedules run on the bed."""
+def _testbeds(first: int, schedules: int | None) -> Iterator[tuple[int, int]]:
+    """Yield, for each testbed in order, the first and the last seed whose schedules run on the testbed."""
     end = None if schedules is None else first + schedules
     while end is None or first < end:
-        last = first // BED_SEEDS * BED_SEEDS + BED_SEEDS - 1
+        last = first // TESTBED_SEEDS * TESTBED_SEEDS + TESTBED_SEEDS - 1
         yield first, last if end is None else min(last, end - 1)
         first = last + 1
 
@@ -196,5 +198,5 @@ def _over(deadline: float | None) -> bool:
 _pools_of = cache(SwitchPools)
 
 
-def _soak_bed(first: int, last: int, own: str | None) -> Tally:
+def _soak_testbed(first: int, last: int, own: str | None) -> Tally:
     return soak_seeds(first, last, _pools_of(own))
