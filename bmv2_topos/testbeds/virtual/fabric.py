@@ -11,7 +11,7 @@ the delay. All other ports lead to hosts; they are called the ends of the cablin
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -186,13 +186,6 @@ class Fabric:
             self.now_us = self.cabling.advance(now_us, one_step=True)
             for name, switch in self.switches.items():
                 self._recorder.collect(name, switch)
-
-    def arrived(self) -> Sequence[int]:
-        """Return the numbers of the hosts at which packets have arrived since the last call.
-
-        Hosts without arrived packets may be among them.
-        """
-        return self.cabling.waiting()
 
     # ------------------------------------------------------------------ hosts
 
