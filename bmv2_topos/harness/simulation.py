@@ -90,7 +90,15 @@ class Simulation:
 
     def prepared(self, recorder: Recorder | None = None) -> PreparedSimulation:
         """Return the simulation with all jobs placed, ready to run. Raises the same errors as `run`."""
-        settings, policies = self._settings(), self._policies()
+        settings = VirtualSettings(
+            program=self.program,
+            lanes=self.lanes,
+            slots=self.slots,
+            seed=self.seed,
+            coalesce_us=self.coalesce_us,
+        )
+        kinds = {"placement": self.placement, "routing": self.routing, "memory": self.memory}
+        policies = {kind: name for kind, name in kinds.items() if name is not None}
         jobs = ranks = self._jobs()
         decided = None
         if self.cluster is None:
@@ -99,8 +107,9 @@ class Simulation:
                 raise BadSpec(
                     f"{policy_options} needs a network: give --cluster FILE or --cluster NAME of a topology"
                 )
+            shape = None if self.tree is None else tuple(map(int, self.tree.split("x")))
             network, placements = build(
-                jobs, self._shape(), servers=settings.shares, link=self._link(), trunk=self._trunk()
+                jobs, shape, servers=settings.shares, link=self._link(), trunk=self._trunk()
             )
         elif self.tree is not None:
             raise BadSpec("--cluster and --tree are mutually exclusive")
@@ -131,15 +140,6 @@ class Simulation:
         )
         return PreparedSimulation(jobs, scenario.testbed(recorder), decided)
 
-    def _settings(self) -> VirtualSettings:
-        return VirtualSettings(
-            program=self.program,
-            lanes=self.lanes,
-            slots=self.slots,
-            seed=self.seed,
-            coalesce_us=self.coalesce_us,
-        )
-
     def _jobs(self) -> tuple[Job, ...]:
         given: dict[str, Any] = {
             name: value
@@ -147,13 +147,6 @@ class Simulation:
             if (value := getattr(self, name)) is not None
         }
         return tuple(replace(job, **given) for job in self.jobs)
-
-    def _policies(self) -> dict[str, str]:
-        kinds = {"placement": self.placement, "routing": self.routing, "memory": self.memory}
-        return {kind: name for kind, name in kinds.items() if name is not None}
-
-    def _shape(self) -> tuple[int, ...] | None:
-        return None if self.tree is None else tuple(map(int, self.tree.split("x")))
 
     def _link(self) -> Link:
         return self._of_options("all links", self.loss)

@@ -88,10 +88,6 @@ def shipped() -> Mapping[str, Path]:
 _NEEDED = ("summary", "topology", "job")
 
 
-def _anything(value: object) -> str | None:
-    return None
-
-
 def find_scenario(text: str) -> Scenario:
     """Return one of the package's own scenarios by its name, or a scenario from a file. Raises BadSpec."""
     known = shipped()
@@ -114,7 +110,7 @@ def parse_scenario(text: str, *, source: str = "scenario.toml") -> Scenario:
 
 def _scenario(document: Document, name: str, folder: Path) -> Scenario:
     check_top(document)
-    top = document.check((), {**dict.fromkeys(document.data, _anything), **_TOP}, require=_NEEDED)
+    top = document.check((), {**dict.fromkeys(document.data, lambda value: None), **_TOP}, require=_NEEDED)
     own = {key: top[key] for key in DEFAULTS.keys() & top.keys()}
     if "program" in own:
         own["program"] = _program(document, own["program"], folder)
