@@ -92,7 +92,11 @@ def soak(minutes: float, seed: int, name: str, folder: Path, target: str = "embe
         running(controller),
         Client(controller.url) as client,
     ):
-        mishaps = Mishaps(testbed, controller, client, folder, random.Random(seed), SIZES[target])
+        mishaps = Mishaps(
+            *(testbed, controller, client, folder, random.Random(seed), SIZES[target]),
+            happened=outcome.happened,
+            wrong=outcome.problems,
+        )
         before = os.getloadavg()[0]
         began_s = time.monotonic()
         try:
@@ -104,8 +108,6 @@ def soak(minutes: float, seed: int, name: str, folder: Path, target: str = "embe
             _end(mishaps, outcome)
         finally:
             mishaps.close()
-            outcome.problems += mishaps.wrong
-            outcome.happened = mishaps.happened
         _compare_sizes(controller, outcome)
         outcome.load = (before, os.getloadavg()[0])
     return outcome
