@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,13 +42,8 @@ def draw(topology: Topology, path: Path, jobs: Mapping[str, Sequence[str]] | Non
 
 def job_links(topology: Topology, hosts: Sequence[str]) -> list[tuple[str, str]]:
     """Return the links on the paths from a job's hosts to the root, as pairs (child, parent)."""
-    links: dict[tuple[str, str], None] = {}
-    for host in hosts:
-        node = host
-        while (parent := topology.parents[node]) is not None:
-            links[node, parent] = None
-            node = parent
-    return list(links)
+    ways = ((host, *topology.way(topology.rack_of[host], topology.root)) for host in hosts)
+    return list(dict.fromkeys(ends for way in ways for ends in itertools.pairwise(way)))
 
 
 def _draw_job(

@@ -15,7 +15,7 @@ fault               what happens                                 supported by
 ==================  ===========================================  =========================================
 
 A runner that does not support a fault raises an error that names the fault, before anything starts. Times
-count from the start of the run.
+count from the start of the run. Mishaps of a controller and of processes: `benchmarks.service.mishaps`.
 """
 
 from __future__ import annotations

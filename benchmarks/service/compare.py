@@ -24,8 +24,8 @@ from benchmarks.service.live import (
     Controller,
     TrialFailed,
     command,
+    opened_testbed,
     running,
-    testbed,
     until,
 )
 from benchmarks.service.live import ROOT as CLONE
@@ -131,7 +131,7 @@ def compare(name: str, *, quick: bool) -> str:
 def _run_live(name: str, folder: Path, cluster: Path, jobs: Path) -> Live:
     load = os.getloadavg()[0]
     controller = Controller(folder, name)
-    with testbed(name, cluster, "embedded"), running(controller), Client(controller.url) as client:
+    with opened_testbed(name, cluster, "embedded"), running(controller), Client(controller.url) as client:
         done = command("submit", jobs, "--controller", controller.url, "--folder", CLONE)
         if done.returncode:
             raise TrialFailed(f"ina submit: {done.stderr.strip()}")

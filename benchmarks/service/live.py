@@ -157,7 +157,7 @@ class Controller:
 
 
 @dataclass(slots=True)
-class Bed:
+class Testbed:
     """A testbed that is up."""
 
     name: str
@@ -215,21 +215,21 @@ class Bed:
 
 
 @contextlib.contextmanager
-def testbed(name: str, cluster: Path, target: str) -> Iterator[Bed]:
+def opened_testbed(name: str, cluster: Path, target: str) -> Iterator[Testbed]:
     """Run a testbed of the program `shared` on switches of a kind for the time of the block.
 
     Raises TrialFailed.
     """
     options = ("--name", name, "--program", "shared", "--target", target)
-    bed = Bed(name)
+    testbed = Testbed(name)
     with exit_on_signals():
         try:
             done = command("topo", "up", cluster, *options, within_s=UP_S)
             if done.returncode:
                 raise TrialFailed(f"ina topo up: {done.stderr.strip()}")
-            yield bed
+            yield testbed
         finally:
-            bed.reap()
+            testbed.reap()
             gone = command("topo", "down", name)
     if left := existing(prefix(name)):
         raise TrialFailed(f"ina topo down: there still is {', '.join(left)}: {gone.stderr.strip()}")

@@ -8,27 +8,30 @@ Sizes of processes, and the remains of jobs when all are over.
 from __future__ import annotations
 
 import contextlib
-import heapq
 import os
 import random
+import re
 import signal
 import socket
 import sqlite3
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
-from benchmarks.service.live import ROOT, SIZE_BYTES, Bed, Controller
+from benchmarks.service.live import ROOT, SIZE_BYTES, Controller, Testbed
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet
 from controller.errors import ControllerError, NoSuchJob
 from ina.launch.files import process_of
 from ina.service.client import Client, Refused, Unreachable
+
+T = TypeVar("T")
 
 MOST_FILES = 8
 """File descriptors that a process at rest may have more than a new one: streams that are not yet closed."""
@@ -48,14 +51,10 @@ class Size:
 def size_of(process: int) -> Size | None:
     """Return the size of a process; None if it has ended."""
     folder = Path(f"/proc/{process}")
-    try:
-        fields = dict(
-            line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line
-        )
-        files = len(list((folder / "fd").iterdir()))
-        return Size(files, int(fields["Threads"]), int(fields["VmRSS"].split()[0]))
-    except (OSError, KeyError):
-        return None
+    with contextlib.suppress(OSError, KeyError):
+        fields = dict(re.findall(r"^(\w+):\s*(\d+)", (folder / "status").read_text(), flags=re.M))
+        return Size(len([*(folder / "fd").iterdir()]), int(fields["Threads"]), int(fields["VmRSS"]))
+    return None
 
 
 def grown(name: str, rests: Size, new: Size) -> Iterator[str]:
@@ -82,21 +81,21 @@ def fallback_servers(testbed: str, server: str = "") -> list[int]:
     return [number for number, line in commands().items() if wanted in line]
 
 
-def left_of_jobs(bed: Bed, state: Path, own: int | None) -> list[str]:
+def left_of_jobs(testbed: Testbed, state: Path, own: int | None) -> list[str]:
     """Return the names of all remains on switches, at servers and in the state when there is no job.
 
     Args:
-        bed: The testbed.
+        testbed: The testbed.
         state: The controller's state.
         own: The controller's process.
     """
-    found = [f"{server}: process {line}" for server, lines in bed.processes().items() for line in lines]
+    found = [f"{server}: process {line}" for server, lines in testbed.processes().items() for line in lines]
     found += [
         f"process {number}: {line}"
         for number, line in commands().items()
         if str(state) in line and number != own and "benchmarks.service" not in line
     ]
-    with controllers(bed.state) as at:
+    with controllers(testbed.state) as at:
         found += [f"switches have job {job}" for job in Fleet(at).read()]
     if (runs := state / "runs").exists():
         found += [f"the folder of run {each.name}" for each in runs.iterdir()]
@@ -168,11 +167,19 @@ class Expected:
     sums: bool = True
 
 
+class NotNow(Exception):
+    """A mishap cannot happen now: there is nothing that it could happen to."""
+
+
+class Wrong(Exception):
+    """The controller has answered a request otherwise than it must; the text says how."""
+
+
 @dataclass(slots=True)
 class Mishaps:
     """Causes faults of a testbed and its controller, and remembers the pending repairs."""
 
-    bed: Bed
+    testbed: Testbed
     controller: Controller
     client: Client
     folder: Path
@@ -181,8 +188,8 @@ class Mishaps:
     expected: dict[str, Expected] = field(default_factory=dict)
     happened: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-    _later: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
-    _broken: set[str] = field(default_factory=set)
+    _repairs: dict[str, tuple[float, Callable[[], None]]] = field(default_factory=dict)
+    """Time and function of each pending repair, by what it repairs."""
     _readers: list[socket.socket] = field(default_factory=list)
     _number: int = 0
 
@@ -192,91 +199,83 @@ class Mishaps:
         with (self.folder / "mishaps.log").open("a") as log:
             log.write(f"{datetime.now(UTC):%H:%M:%S.%f} {name}\n")
         try:
-            if getattr(self, "_" + name.replace(" ", "_"))():
-                self.happened[name] += 1
+            getattr(self, "_" + name.replace(" ", "_"))()
+            self.happened[name] += 1
+        except NotNow:
+            pass
         except Refused as error:
             if error.status not in (404, 409, 503):  # it is over by now, or the disk is full
                 self.wrong.append(f"{name}: {error.status}: {error}")
-        except (Unreachable, ControllerError, netns.NetnsError) as error:
+        except (Wrong, Unreachable, ControllerError, netns.NetnsError) as error:
             self.wrong.append(f"{name}: {error}")
 
     def mend(self, *, all_of_it: bool = False) -> None:
-        """Make the due repairs, or all."""
-        while self._later and (all_of_it or self._later[0][0] <= time.monotonic()):
-            heapq.heappop(self._later)[2]()
+        """Make the due repairs, or all, in the order of their times."""
+        for what, (at_s, repair) in sorted(self._repairs.items(), key=lambda each: each[1][0]):
+            if all_of_it or at_s <= time.monotonic():
+                repair()
+                del self._repairs[what]
 
     def close(self) -> None:
         """End the connections of readers."""
         for reader in self._readers:
             reader.close()
 
-    def _after(self, least_s: float, most_s: float, what: str, mend: Callable[[], None]) -> None:
-        def mended() -> None:
-            mend()
-            self._broken.discard(what)
+    def _after(self, least_s: float, most_s: float, what: str, repair: Callable[[], None]) -> None:
+        self._repairs[what] = (time.monotonic() + self.rng.uniform(least_s, most_s), repair)
 
-        self._broken.add(what)
-        self._number += 1
-        at_s = time.monotonic() + self.rng.uniform(least_s, most_s)
-        heapq.heappush(self._later, (at_s, self._number, mended))
+    def _one_of(self, found: Collection[T]) -> T:
+        """Return a random item. Raises NotNow if there is none."""
+        if not found:
+            raise NotNow
+        return self.rng.choice([*found])
 
     # ------------------------------------------------------------------ jobs
 
     def _going(self) -> list[str]:
         return [job["name"] for job in self.client.jobs(states=["queued", "running"])]
 
-    def _job(self, *, absent: bool = False) -> dict[str, object]:
+    def _submit(self, *, absent: bool = False) -> str:
+        """Submit a job, and return its name; `absent`: one of its workers never joins."""
+        if len(self._going()) >= MOST_GOING:
+            raise NotNow
         self._number += 1
         name, iterations = f"j{self._number}", self.rng.randint(5, 120)
-        workers = 2 if absent else self.rng.randint(1, 4)
         saved = self.folder / "saved" / name
-        command = (
-            f"{sys.executable} -m benchmarks.service.worker --iterations {iterations} --compute 0.05"
-            f" --bytes {self.size_bytes} --saved {saved} --marks {saved}.marks{' --absent' if absent else ''}"
-        )
         job: dict[str, object] = {
             "name": name,
-            "workers": workers,
+            "workers": 2 if absent else self.rng.randint(1, 4),
             "iterations": iterations,
             "compute_s": 0.05,
             "model_bytes": self.size_bytes,
-            "command": command,
+            "command": f"{sys.executable} -m benchmarks.service.worker --iterations {iterations}"
+            f" --compute 0.05 --bytes {self.size_bytes} --saved {saved} --marks {saved}.marks"
+            + " --absent"
+            * absent,
             "extra": {"folder": str(ROOT)},
         }
         if self.rng.random() < 0.3:
             job |= {"deadline_s": self.rng.uniform(60, 300), "on_late": "best-effort"}
-        return job
-
-    def _submit(self, *, absent: bool = False) -> bool:
-        if len(self._going()) >= MOST_GOING:
-            return False
-        job = self._job(absent=absent)
-        name = str(job["name"])
         self.expected[name] = Expected(fails=absent)
         try:
             self.client.submit([job], key=name)
         except Refused:
             del self.expected[name]
             raise
-        return True
+        return name
 
-    def _absent(self) -> bool:
-        """Submit a job of which a worker never joins."""
-        return self._submit(absent=True)
+    def _absent(self) -> None:
+        self._submit(absent=True)
 
-    def _cancel(self) -> bool:
-        if going := self._going():
-            self.client.cancel(self.rng.choice(going))
-        return bool(going)
+    def _cancel(self) -> None:
+        self.client.cancel(self._one_of(self._going()))
 
-    def _cancel_at_once(self) -> bool:
-        if not self._submit():
-            return False
+    def _cancel_at_once(self) -> None:
+        name = self._submit()
         time.sleep(self.rng.uniform(0.0, 1.0))  # its switches, fallback server or workers are being started
-        self.client.cancel(f"j{self._number}")
-        return True
+        self.client.cancel(name)
 
-    def _burst(self) -> bool:
+    def _burst(self) -> None:
         names = [f"j{self._number + at}" for at in range(1, 1 + BURST)]
         self._number += BURST
         jobs = [{"name": name, "workers": 1, "command": "sleep 0.1", "iterations": 1} for name in names]
@@ -285,136 +284,109 @@ class Mishaps:
         for name in names[2:]:
             with contextlib.suppress(Refused):  # it has ended
                 self.client.cancel(name)
-        return True
 
-    def _duplicate(self) -> bool:
-        if not self.expected:
-            return False
-        name = self.rng.choice([*self.expected])
-        try:
-            if self.client.job(name)["over"]:
-                return False
-            self.client.submit([{"name": name, "workers": 1, "command": "true"}])
-        except Refused as error:
-            return error.status in (404, 409) or self._note(f"a second job {name}: {error}")
-        return self._note(f"a second job {name} was accepted")
+    def _duplicate(self) -> None:
+        name = self._one_of(self.expected)
+        if self.client.job(name)["over"]:
+            raise NotNow
+        self._refused({"name": name, "workers": 1, "command": "true"}, f"a second job {name}", 404, 409)
 
-    def _nonsense(self) -> bool:
+    def _nonsense(self) -> None:
         key, value = self.rng.choice(NONSENSE)
-        try:
-            self.client.submit([{"name": "nonsense", "workers": 1, "command": "true", key: value}])
-        except Refused as error:
-            return error.status == 422 or self._note(f"{key} = {value!r}: {error.status}: {error}")
-        return self._note(f"{key} = {value!r} was accepted")
+        job = {"name": "nonsense", "workers": 1, "command": "true", key: value}
+        self._refused(job, f"{key} = {value!r}", 422)
 
-    def _note(self, text: str) -> bool:
-        self.wrong.append(text)
-        return False
+    def _refused(self, job: Mapping[str, object], what: str, *statuses: int) -> None:
+        """Submit a job. Raises Wrong unless it is refused with one of these statuses."""
+        try:
+            self.client.submit([job])
+        except Refused as error:
+            if error.status not in statuses:
+                raise Wrong(f"{what}: {error.status}: {error}") from error
+        else:
+            raise Wrong(f"{what} was accepted")
 
     # ------------------------------------------------------------------ processes
 
-    def _kill_controller(self) -> bool:
+    def _kill_controller(self) -> None:
         self.controller.end(signal.SIGKILL)
         time.sleep(self.rng.uniform(0.0, 3.0))
+        self._free_disk()  # it refuses to start on a full one
         self.controller.start()
-        return True
 
-    def _stop_controller(self) -> bool:
+    def _stop_controller(self) -> None:
         process = self.controller.process
         assert process is not None
         os.kill(process, signal.SIGSTOP)
         time.sleep(self.rng.uniform(1.0, 5.0))
         os.kill(process, signal.SIGCONT)
-        return True
 
-    def _kill_runner(self) -> bool:
-        folder = self.folder / "state" / "runs"
-        processes = [process_of(each) for each in folder.iterdir()] if folder.exists() else []
-        return self._kill_one([each for each in processes if each is not None])
+    def _kill_runner(self) -> None:
+        runs = (self.folder / "state" / "runs").glob("*")
+        self._kill([process for each in runs if (process := process_of(each)) is not None])
 
-    def _kill_fallback(self) -> bool:
-        return self._kill_one(fallback_servers(self.bed.state.name))
+    def _kill_fallback(self) -> None:
+        self._kill(fallback_servers(self.testbed.state.name))
 
-    def _kill_one(self, alive: Sequence[int]) -> bool:
-        if not alive:
-            return False
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.rng.choice(alive), signal.SIGKILL)
-        return True
-
-    def _kill_worker(self) -> bool:
+    def _kill_worker(self) -> None:
         marks = f"--saved {self.folder / 'saved'}/"
         found = {
             number: line.partition(marks)[2].split()[0]
             for number, line in commands().items()
             if marks in line and "benchmarks.service.worker" in line
         }
-        workers = {number: name for number, name in found.items() if name in self.expected}
-        if not workers:
-            return False
-        number = self.rng.choice([*workers])
-        self.expected[workers[number]].fails = True
+        number = self._kill([number for number, name in found.items() if name in self.expected])
+        self.expected[found[number]].fails = True
+
+    def _kill(self, alive: Collection[int]) -> int:
+        """Kill one of these processes, and return its number. Raises NotNow if there is none."""
+        process = self._one_of(alive)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(number, signal.SIGKILL)
-        return True
+            os.kill(process, signal.SIGKILL)
+        return process
 
     # ------------------------------------------------------------------ switches and links
 
-    def _restart_switch(self) -> bool:
-        switch = self._intact_switch()
-        if switch is None:
-            return False
-        self.bed.restart_switch(switch, self.rng.uniform(0.2, 6.0))
-        return True
+    def _restart_switch(self) -> None:
+        self.testbed.restart_switch(
+            self._intact(self.testbed.state.topology.switch), self.rng.uniform(0.2, 6.0)
+        )
 
-    def _stop_switch(self) -> bool:
-        switch = self._intact_switch()
-        if switch is None:
-            return False
-        process = self.bed.switch_process(switch)
+    def _stop_switch(self) -> None:
+        switch = self._intact(self.testbed.state.topology.switch)
+        process = self.testbed.switch_process(switch)
         os.kill(process, signal.SIGSTOP)
         self._after(1.0, 8.0, switch, lambda: os.kill(process, signal.SIGCONT))
-        return True
 
-    def _intact_switch(self) -> str | None:
-        names = [each.name for each in self.bed.state.topology.switches]
-        intact = [name for name in names if name not in self._broken]
-        return self.rng.choice(intact) if intact else None
+    def _intact(self, names: Iterable[str]) -> str:
+        """Return a random name among those that wait for no repair. Raises NotNow if there is none."""
+        return self._one_of([name for name in names if name not in self._repairs])
 
-    def _cut_link(self) -> bool:
-        links = [(link.a, link.b) for link in self.bed.state.topology.links]
-        switches = self.bed.state.topology.switch
-        intact = [link for link in links if f"link {link}" not in self._broken]
-        if not intact:
-            return False
-        a, b = self.rng.choice(intact)
-        end, other = (a, b) if a in switches else (b, a)
-        self.bed.set_link(end, other, "down")
-        self._after(0.5, 15.0, f"link {(a, b)}", lambda: self.bed.set_link(end, other, "up"))
-        return True
+    def _cut_link(self) -> None:
+        topology = self.testbed.state.topology
+        links = {f"link {link.a}-{link.b}": link for link in topology.links}
+        name = self._intact(links)
+        end = links[name].a if links[name].a in topology.switch else links[name].b
+        other = links[name].other(end)
+        self.testbed.set_link(end, other, "down")
+        self._after(0.5, 15.0, name, lambda: self.testbed.set_link(end, other, "up"))
 
-    def _forget_job(self) -> bool:
+    def _forget_job(self) -> None:
         """Remove a job from its switches without the controller."""
-        if self._broken & {each.name for each in self.bed.state.topology.switches}:
-            return False
-        with controllers(self.bed.state) as at:
+        if self._repairs.keys() & self.testbed.state.topology.switch.keys():
+            raise NotNow
+        with controllers(self.testbed.state) as at, contextlib.suppress(NoSuchJob):  # it has ended since
             fleet = Fleet(at)
-            jobs = [*fleet.read().values()]
-            with contextlib.suppress(NoSuchJob):  # it has ended since it was read
-                if jobs:
-                    fleet.remove(self.rng.choice(jobs))
-        return bool(jobs)
+            fleet.remove(self._one_of(fleet.read().values()))
 
     # ------------------------------------------------------------------ the rest
 
-    def _drain(self) -> bool:
-        topology = self.bed.state.topology
-        name = self.rng.choice([*topology.server, *topology.switch])
-        if f"drain {name}" in self._broken:
-            return False
+    def _drain(self) -> None:
+        topology = self.testbed.state.topology
+        what = self._intact(f"drain {name}" for name in (*topology.server, *topology.switch))
+        name = what.removeprefix("drain ")
         self.client.drain(name)
-        self._after(2.0, 15.0, f"drain {name}", lambda: self._undrain(name))
-        return True
+        self._after(2.0, 15.0, what, lambda: self._undrain(name))
 
     def _undrain(self, name: str) -> None:
         until_s = time.monotonic() + 60.0
@@ -429,43 +401,36 @@ class Mishaps:
                 time.sleep(0.5)
                 self._free_disk()
 
-    def _quota(self) -> bool:
+    def _quota(self) -> None:
         if self.rng.random() < 0.5 and (quotas := self.client.quotas()):
             self.client.remove_quota(quotas[0]["tenant"])
-            return True
-        if not (jobs := self.client.jobs()):
-            return False
-        self.client.set_quota(
-            jobs[0]["tenant"] or "nobody", gpus=self.rng.randint(4, 8), reserved=self.rng.randint(0, 4)
-        )
-        return True
+            return
+        tenant = self._one_of(self.client.jobs())["tenant"] or "nobody"
+        self.client.set_quota(tenant, gpus=self.rng.randint(4, 8), reserved=self.rng.randint(0, 4))
 
     @property
     def _ballast(self) -> Path:
         return self.folder / "state" / "ballast"
 
-    def _fill_disk(self) -> bool:
-        if "disk" in self._broken:
-            return False
+    def _fill_disk(self) -> None:
+        disk = self._intact(["disk"])
         with contextlib.suppress(OSError), self._ballast.open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(1 << 16))
-        self._after(1.0, 8.0, "disk", self._free_disk)
-        return True
+        self._after(1.0, 8.0, disk, self._free_disk)
 
     def _free_disk(self) -> None:
         self._ballast.unlink(missing_ok=True)
 
-    def _slow_reader(self) -> bool:
+    def _slow_reader(self) -> None:
         """Request all events, and read none of them."""
         reader = socket.socket(socket.AF_UNIX)
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         reader.connect(self.controller.url.removeprefix("unix:"))
         reader.sendall(b"GET /v1/events?after=0&follow=true HTTP/1.1\r\nHost: localhost\r\n\r\n")
         self._readers.append(reader)
-        return True
 
-    def _look(self) -> bool:
+    def _look(self) -> None:
         """Send the page's requests."""
         self.client.cluster()
         self.client.memory()
@@ -473,4 +438,3 @@ class Mishaps:
             self.client.explain(job["name"])
             self.client.log(job["name"], 0, -4096)
         self.client.audit()
-        return True

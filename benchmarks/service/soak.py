@@ -23,7 +23,7 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 from benchmarks.fill import check, fill, option, parse_options
-from benchmarks.service.live import CLUSTER, SIZES, Controller, TrialFailed, running, testbed
+from benchmarks.service.live import CLUSTER, SIZES, Controller, TrialFailed, opened_testbed, running
 from benchmarks.service.mishaps import Expected, Mishaps, Size, grown, left_of_jobs, size_of
 from benchmarks.service.worker import last_report
 from bmv2_topos.harness.rows import markdown
@@ -87,12 +87,16 @@ def soak(minutes: float, seed: int, name: str, folder: Path, target: str = "embe
     (folder / "saved").mkdir()
     controller = Controller(folder, name)
     with (
-        testbed(name, cluster, target) as bed,
+        opened_testbed(name, cluster, target) as testbed,
         _small_disk(folder / "state"),
         running(controller),
         Client(controller.url) as client,
     ):
-        mishaps = Mishaps(bed, controller, client, folder, random.Random(seed), SIZES[target])
+        mishaps = Mishaps(
+            *(testbed, controller, client, folder, random.Random(seed), SIZES[target]),
+            happened=outcome.happened,
+            wrong=outcome.problems,
+        )
         before = os.getloadavg()[0]
         began_s = time.monotonic()
         try:
@@ -104,8 +108,6 @@ def soak(minutes: float, seed: int, name: str, folder: Path, target: str = "embe
             _end(mishaps, outcome)
         finally:
             mishaps.close()
-            outcome.problems += mishaps.wrong
-            outcome.happened = mishaps.happened
         _compare_sizes(controller, outcome)
         outcome.load = (before, os.getloadavg()[0])
     return outcome
@@ -141,7 +143,9 @@ def _happen(mishaps: Mishaps, outcome: Outcome, until_s: float) -> None:
 
 
 def _processes(mishaps: Mishaps) -> dict[int, str]:
-    found = {mishaps.bed.switch_process(name): f"switch {name}" for name in mishaps.bed.state.switches}
+    found = {
+        mishaps.testbed.switch_process(name): f"switch {name}" for name in mishaps.testbed.state.switches
+    }
     if (own := mishaps.controller.process) is not None:
         found[own] = "controller"
     return found
@@ -177,7 +181,7 @@ def _end(mishaps: Mishaps, outcome: Outcome) -> None:
         outcome.problems.append(f"the controller does not know jobs {', '.join(sorted(lost))}")
     state, own = mishaps.folder / "state", mishaps.controller.process
     give_up_s = time.monotonic() + CLEAN_S
-    while left := [*left_of_jobs(mishaps.bed, state, own), *_differences(client)]:
+    while left := [*left_of_jobs(mishaps.testbed, state, own), *_differences(client)]:
         if time.monotonic() > give_up_s:
             outcome.problems += [f"left {CLEAN_S:g} s later: {each}" for each in left]
             break

@@ -12,7 +12,6 @@ from bmv2_topos.harness.model import (
     Experiment,
     Measure,
     Run,
-    Scenario,
     columns,
     mean_iteration_s,
     with_seeds,
@@ -30,6 +29,7 @@ from bmv2_topos.harness.rows import (
 )
 from bmv2_topos.harness.study import Study
 from bmv2_topos.harness.sweep import Difference, compare, named, sweep
+from bmv2_topos.scenarios.model import Scenario
 
 __all__ = [
     "BadExperiment",

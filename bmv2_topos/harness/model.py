@@ -6,15 +6,13 @@ turn results of runs into rows of numbers, and rows into tables and plots.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from bmv2_topos.faults import Fault
 from bmv2_topos.harness.rows import ResultRow, number
-from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
-from controller.vocabulary import Job, Link
+from bmv2_topos.testbeds.virtual import Report
 
 
 class Run(Protocol):
@@ -38,54 +36,6 @@ class Run(Protocol):
 
     def run(self) -> Any:
         """Carry out the run, and return the result to pass to the experiment's `measure`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """One run in virtual time."""
-
-    jobs: tuple[Job, ...]
-    settings: VirtualSettings
-    labels: ResultRow = field(default_factory=dict)
-    """Columns that identify the run's row."""
-    shape: tuple[int, ...] | None = None
-    """Children of a node at each level of the tree, root first, such as (2, 4): two racks, each with four
-    hosts for every job. None: one switch."""
-    link: Link | None = None
-    trunk: Link | None = None
-    transit: tuple[int, ...] = ()
-    """Levels of the tree (0: the root) whose switches forward packets without aggregating."""
-    rates: Mapping[str, float] = field(default_factory=dict)
-    """Rates of hosts' links by host name, bits/s; other links keep the rate of `link` or `trunk`."""
-    faults: tuple[Fault, ...] = ()
-
-    real: ClassVar[bool] = False
-    """False: in virtual time, results do not depend on the machine."""
-    missing: ClassVar[str] = ""
-
-    @property
-    def elements(self) -> int:
-        """Number of tensor elements that all workers send together."""
-        return sum(job.workers * job.iterations * sum(job.tensors) for job in self.jobs)
-
-    def run(self) -> Report:
-        """Run the scenario. Raises the errors of `VirtualTestbed`."""
-        servers = self.settings.shares
-        topology, placements = build(
-            self.jobs,
-            self.shape,
-            servers=servers,
-            link=self.link,
-            trunk=self.trunk,
-            transit=self.transit,
-        )
-        links = tuple(self._rated(link) for link in topology.links)
-        topology = replace(topology, links=links)
-        return VirtualTestbed(topology, self.jobs, placements, self.settings, self.faults).run()
-
-    def _rated(self, link: Link) -> Link:
-        rate_bps = self.rates.get(link.a, self.rates.get(link.b, link.rate_bps))
-        return replace(link, rate_bps=rate_bps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

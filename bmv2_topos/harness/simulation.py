@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from bmv2_topos.harness.rows import Value
 from bmv2_topos.harness.study import Study
+from bmv2_topos.scenarios.model import Scenario
 from bmv2_topos.testbeds.virtual import (
     Placement,
     Recorder,
@@ -89,22 +90,31 @@ class Simulation:
 
     def prepared(self, recorder: Recorder | None = None) -> PreparedSimulation:
         """Return the simulation with all jobs placed, ready to run. Raises the same errors as `run`."""
-        settings = self._settings()
-        jobs = self._jobs()
+        settings = VirtualSettings(
+            program=self.program,
+            lanes=self.lanes,
+            slots=self.slots,
+            seed=self.seed,
+            coalesce_us=self.coalesce_us,
+        )
+        kinds = {"placement": self.placement, "routing": self.routing, "memory": self.memory}
+        policies = {kind: name for kind, name in kinds.items() if name is not None}
+        jobs = ranks = self._jobs()
+        decided = None
         if self.cluster is None:
-            if policies := self._policies():
+            if policies:
                 policy_options = ", ".join(f"--{kind} {name}" for kind, name in policies.items())
                 raise BadSpec(
                     f"{policy_options} needs a network: give --cluster FILE or --cluster NAME of a topology"
                 )
+            shape = None if self.tree is None else tuple(map(int, self.tree.split("x")))
             network, placements = build(
-                jobs, self._shape(), servers=settings.shares, link=self._link(), trunk=self._trunk()
+                jobs, shape, servers=settings.shares, link=self._link(), trunk=self._trunk()
             )
-            return PreparedSimulation(jobs, self._testbed(network, jobs, placements, settings, recorder))
-        if self.tree is not None:
+        elif self.tree is not None:
             raise BadSpec("--cluster and --tree are mutually exclusive")
-        network = self._network(self.cluster)
-        if policies := self._policies():
+        elif policies:
+            network = self._network(self.cluster)
             allocation = AllocationSettings(
                 placement=policies.get("placement", "netpack"),
                 routing=policies.get("routing", "shortest-path"),
@@ -116,21 +126,19 @@ class Simulation:
                 raise BadSpec(
                     "each job fits on one server, so no packet is sent: want servers with fewer GPUs"
                 )
-            testbed = self._testbed(network, decided.ranks, decided.placements, settings, recorder)
-            return PreparedSimulation(jobs, testbed, decided)
-        hosts = place(network, [job.workers for job in jobs])
-        fallback = self._fallback(network, settings)
-        placements = tuple(Placement(each, fallback) for each in hosts)
-        return PreparedSimulation(jobs, self._testbed(network, jobs, placements, settings, recorder))
-
-    def _settings(self) -> VirtualSettings:
-        return VirtualSettings(
-            program=self.program,
-            lanes=self.lanes,
-            slots=self.slots,
-            seed=self.seed,
-            coalesce_us=self.coalesce_us,
+            ranks, placements = decided.ranks, decided.placements
+        else:
+            network = self._network(self.cluster)
+            hosts, fallback = place(network, [job.workers for job in jobs]), self._fallback(network, settings)
+            placements = tuple(Placement(each, fallback) for each in hosts)
+        scenario = Scenario(
+            jobs=ranks,
+            settings=settings,
+            topology=self._without_sums(network),
+            placements=placements,
+            flows=tuple(random_flows(network, self.flows, self.flow_rate_bps, self.seed)),
         )
+        return PreparedSimulation(jobs, scenario.testbed(recorder), decided)
 
     def _jobs(self) -> tuple[Job, ...]:
         given: dict[str, Any] = {
@@ -139,13 +147,6 @@ class Simulation:
             if (value := getattr(self, name)) is not None
         }
         return tuple(replace(job, **given) for job in self.jobs)
-
-    def _policies(self) -> dict[str, str]:
-        kinds = {"placement": self.placement, "routing": self.routing, "memory": self.memory}
-        return {kind: name for kind, name in kinds.items() if name is not None}
-
-    def _shape(self) -> tuple[int, ...] | None:
-        return None if self.tree is None else tuple(map(int, self.tree.split("x")))
 
     def _link(self) -> Link:
         return self._of_options("all links", self.loss)
@@ -184,18 +185,6 @@ class Simulation:
                 " the network, or give --program exclusive"
             )
         return at_root[0]
-
-    def _testbed(
-        self,
-        network: Topology,
-        jobs: Sequence[Job],
-        placements: Sequence[Placement],
-        settings: VirtualSettings,
-        recorder: Recorder | None,
-    ) -> VirtualTestbed:
-        flows = random_flows(network, self.flows, self.flow_rate_bps, self.seed)
-        network = self._without_sums(network)
-        return VirtualTestbed(network, jobs, placements, settings, flows=flows, recorder=recorder)
 
     def _without_sums(self, network: Topology) -> Topology:
         """Return the network in which the switches of `transit` do not aggregate. Raises BadSpec."""

@@ -49,6 +49,7 @@ from typing import Any
 
 from bmv2_topos.faults import read_fault
 from bmv2_topos.scenarios.model import Check, Scenario
+from bmv2_topos.testbeds.virtual import VirtualSettings
 from controller.errors import ProgramMismatch
 from controller.switches.programs import source_of
 from controller.vocabulary import BadSpec, Topology, documents
@@ -59,6 +60,8 @@ from p4src.programs import LANES, is_file
 
 SHIPPED = Path(__file__).parent / "shipped"
 
+DEFAULTS: Mapping[str, Any] = {"program": "exclusive", "lanes": 32, "seed": 0, "limit_s": 60.0}
+"""Settings that a file may change, with their values if it does not."""
 _TOP: Mapping[str, documents.Check] = {
     "summary": documents.name,
     "topology": documents.name,
@@ -85,10 +88,6 @@ def shipped() -> Mapping[str, Path]:
 _NEEDED = ("summary", "topology", "job")
 
 
-def _anything(value: object) -> str | None:
-    return None
-
-
 def find_scenario(text: str) -> Scenario:
     """Return one of the package's own scenarios by its name, or a scenario from a file. Raises BadSpec."""
     known = shipped()
@@ -111,8 +110,8 @@ def parse_scenario(text: str, *, source: str = "scenario.toml") -> Scenario:
 
 def _scenario(document: Document, name: str, folder: Path) -> Scenario:
     check_top(document)
-    top = document.check((), {**dict.fromkeys(document.data, _anything), **_TOP}, require=_NEEDED)
-    own = {key: top[key] for key in ("program", "lanes", "seed", "limit_s") if key in top}
+    top = document.check((), {**dict.fromkeys(document.data, lambda value: None), **_TOP}, require=_NEEDED)
+    own = {key: top[key] for key in DEFAULTS.keys() & top.keys()}
     if "program" in own:
         own["program"] = _program(document, own["program"], folder)
     topology = _topology(document, top)
@@ -125,7 +124,7 @@ def _scenario(document: Document, name: str, folder: Path) -> Scenario:
         jobs=jobs,
         faults=tuple(read_fault(document, where, topology, workers) for where, _ in document.tables("fault")),
         checks=tuple(_check(document, where, [*workers]) for where, _ in document.tables("check")),
-        **own,
+        settings=VirtualSettings(**{**DEFAULTS, **own}),
     )
 
 

@@ -13,15 +13,8 @@ from typing import Protocol
 from bmv2_topos.scenarios.model import JobOutcome, Outcome, Scenario
 from bmv2_topos.testbeds.netns import Unsupported
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
-from bmv2_topos.testbeds.virtual import (
-    JobReport,
-    Placement,
-    TestbedError,
-    VirtualSettings,
-    VirtualTestbed,
-    unsupported,
-)
-from controller.vocabulary import Job, place
+from bmv2_topos.testbeds.virtual import JobReport, TestbedError, unsupported
+from controller.vocabulary import Job
 
 
 class Runner(Protocol):
@@ -48,28 +41,12 @@ class Virtual:
         self.check(scenario)
         began = time.perf_counter()
         try:
-            report = _testbed(scenario).run()
-            jobs = [_of_report(job) for job in report.jobs]
+            jobs = [_of_report(job) for job in scenario.run().jobs]
         except TestbedError as error:
             jobs = [_failed(entry, str(error)) for entry in scenario.jobs]
         return Outcome(
             runner="virtual", target=EMBEDDED, jobs=tuple(jobs), elapsed_s=time.perf_counter() - began
         )
-
-
-def _testbed(scenario: Scenario) -> VirtualTestbed:
-    network = scenario.network
-    places = place(network, [job.workers for job in scenario.jobs])
-    settings = VirtualSettings(
-        program=scenario.program,
-        lanes=scenario.lanes,
-        seed=scenario.seed,
-        limit_s=scenario.limit_s,
-    )
-    server = next(iter(network.servers_for("fallback")), None) if settings.shares else None
-    return VirtualTestbed(
-        network, scenario.jobs, [Placement(hosts, server) for hosts in places], settings, scenario.happening
-    )
 
 
 def _of_report(job: JobReport) -> JobOutcome:

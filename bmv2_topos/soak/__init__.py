@@ -1,8 +1,8 @@
 """Random schedules of jobs and simultaneous faults, and the invariants that must hold in all of them.
 
 A *schedule* is drawn from one integer, its seed: jobs, what they sum, what the links do to packets, and
-events such as restarts and region changes. A schedule runs in virtual time on a *bed*, which is a network
-with jobs. Each bed serves 32 consecutive seeds. After the schedule's last event comes a *calm*, in which
+events such as restarts and region changes. A schedule runs in virtual time on a *testbed*, which is a network
+with jobs. Each testbed serves 32 consecutive seeds. After the schedule's last event comes a *calm*, in which
 links deliver every packet, undamaged and in order. A run uses the real switch programs, compiled, in the real
 engine; the controller's real plans and rows; and the real cores of workers and fallback servers, in C and in
 NumPy. Only the clock and the links are simulated.
@@ -21,9 +21,10 @@ counters        every packet was counted once; no counter shows an impossible va
 ==============  =====================================================================================
 """
 
-from bmv2_topos.soak.campaign import Failure, ProcessDied, Tally, describe, replay, soak
+from bmv2_topos.soak.campaign import ProcessDied, describe, replay, soak
 from bmv2_topos.soak.checks import KINDS, missing
 from bmv2_topos.soak.draw import draw_schedule
+from bmv2_topos.soak.run import Failure, Tally
 from bmv2_topos.soak.schedule import SoakSchedule
 
 __all__ = [

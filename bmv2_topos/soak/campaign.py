@@ -4,45 +4,22 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shlex
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
 from functools import cache
-from statistics import median
 
-from bmv2_topos.soak.bed import BuiltBed, SwitchPool
-from bmv2_topos.soak.draw import draw_bed, draw_schedule
+from bmv2_topos.soak.draw import draw_schedule, draw_testbed
 from bmv2_topos.soak.network import PacketLog
 from bmv2_topos.soak.programs import offers
-from bmv2_topos.soak.recovery import Recovery
-from bmv2_topos.soak.run import ScheduleFailed, ScheduleResult, run_schedule
-from bmv2_topos.soak.schedule import BED_SEEDS, SoakBed
+from bmv2_topos.soak.run import Failure, ScheduleFailed, Tally, run_schedule
+from bmv2_topos.soak.schedule import TESTBED_SEEDS, SoakTestbed
+from bmv2_topos.soak.testbed import RunningTestbed, SwitchPool
 from bmv2_topos.testbeds.virtual.network import Trace
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from controller.interrupts import delay_interrupts
 from controller.vocabulary import Mode
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A schedule that broke an invariant."""
-
-    seed: int
-    reason: str
-    schedule: str
-    """The schedule in words."""
-    own: str | None = None
-    """Path of the user's program; None: a program of p4src was run."""
-
-    @property
-    def command(self) -> str:
-        """The command that runs the schedule again."""
-        program = f" --program {shlex.quote(self.own)}" if self.own else ""
-        return f"ina soak --replay {self.seed}{program}"
 
 
 class ProcessDied(Exception):
@@ -50,53 +27,15 @@ class ProcessDied(Exception):
 
     exit_code = 1
 
-    def __init__(self, beds: tuple[tuple[int, int], ...]) -> None:
-        """Make the error; `beds` has the first and the last seed of each range of seeds in progress."""
-        first, last = beds[0]
-        ranges = ", ".join(f"{first}..{last}" for first, last in beds)
+    def __init__(self, testbeds: tuple[tuple[int, int], ...]) -> None:
+        """Make the error; `testbeds` has the first and the last seed of each range of seeds in progress."""
+        first, last = testbeds[0]
+        ranges = ", ".join(f"{first}..{last}" for first, last in testbeds)
         super().__init__(
             f"a process died while schedules of these seeds were running: {ranges}; to find the seed, run"
             f" each range by itself: 'ina soak --processes 1 --seed {first} --schedules {last - first + 1}'"
             " runs the first range"
         )
-
-
-@dataclass(slots=True)
-class Tally:
-    """Results of a campaign so far."""
-
-    schedules: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    """Number of occurrences of each event, by name."""
-    failures: list[Failure] = field(default_factory=list)
-    recoveries: list[Recovery] = field(default_factory=list)
-
-    @property
-    def slowest(self) -> Recovery | None:
-        """The recovery with the most round trips per packet; None if there was no recovery."""
-        return max(self.recoveries, key=lambda each: each.round_trips_per_packet, default=None)
-
-    @property
-    def median_round_trips(self) -> float:
-        """Median of the recoveries' numbers of round trips per missing packet; 0 without recoveries."""
-        return median([each.round_trips_per_packet for each in self.recoveries] or [0.0])
-
-    @property
-    def largest_share(self) -> float:
-        """Largest ratio of a recovery's duration to the recovery's time limit; 0 without recoveries."""
-        return max((each.share for each in self.recoveries), default=0.0)
-
-    def add_result(self, result: ScheduleResult) -> None:
-        """Add the result of a schedule."""
-        self.counts.update(result.counts)
-        self.recoveries += result.recoveries
-
-    def add(self, other: Tally) -> None:
-        """Add the results of another tally."""
-        self.schedules += other.schedules
-        self.counts.update(other.counts)
-        self.failures += other.failures
-        self.recoveries += other.recoveries
 
 
 class SwitchPools:
@@ -136,40 +75,40 @@ def soak_seeds(
     last: int,
     pools: SwitchPools,
     *,
-    bed: SoakBed | None = None,
+    testbed: SoakTestbed | None = None,
     cores: Cores = COMPILED,
     trace: Trace | None = None,
 ) -> Tally:
-    """Run the schedules of a range of seeds, all of one bed; stop at the first schedule that fails.
+    """Run the schedules of a range of seeds, all of one testbed; stop at the first schedule that fails.
 
     Args:
         first: The first seed.
         last: The last seed.
         pools: The switches of this process.
-        bed: The bed; None: draw the bed of these seeds.
+        testbed: The testbed; None: draw the testbed of these seeds.
         cores: Implementations of the cores.
         trace: Called with every packet; None: no trace.
 
     Returns:
         The tally.
     """
-    bed = bed or draw_bed(first // BED_SEEDS, pools.offers)
+    testbed = testbed or draw_testbed(first // TESTBED_SEEDS, pools.offers)
     tally = Tally()
-    with BuiltBed(bed, pools.get(bed.program)) as built:
+    with RunningTestbed(testbed, pools.get(testbed.program)) as built:
         for seed in range(first, last + 1):
-            schedule = draw_schedule(seed, bed)
-            tally.schedules += 1
+            schedule = draw_schedule(seed, testbed)
             try:
-                tally.add_result(run_schedule(schedule, built, trace, cores=cores))
+                tally.add(run_schedule(schedule, built, trace, cores=cores))
             except ScheduleFailed as failed:
-                tally.failures.append(Failure(seed, failed.reason, schedule.describe(), pools.own))
+                failure = Failure(seed, failed.reason, schedule.describe(), pools.own)
+                tally.add(Tally(1, failures=[failure]))
                 break
     return tally
 
 
 def describe(seed: int, own: str | None = None) -> str:
     """Return the schedule of a seed in words; `own` and errors are as for `replay`."""
-    return draw_schedule(seed, draw_bed(seed // BED_SEEDS, offers(own) if own else None)).describe()
+    return draw_schedule(seed, draw_testbed(seed // TESTBED_SEEDS, offers(own) if own else None)).describe()
 
 
 def replay(seed: int, *, packets: int = 200, own: str | None = None) -> tuple[Tally, list[str]]:
@@ -192,7 +131,7 @@ def soak(
     processes: int | None = None,
     own: str | None = None,
 ) -> Iterator[Tally]:
-    """Run schedules from the seed `first` on; yield the tally so far after every bed.
+    """Run schedules from the seed `first` on; yield the tally so far after every testbed.
 
     Ends after `schedules` schedules, after `minutes` minutes or at a failure, whichever comes first. Every
     process has its own switches.
@@ -214,7 +153,7 @@ def soak(
         offers(own)  # compile or refuse the program before any process starts
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     count = processes or os.cpu_count() or 1
-    beds = _beds(first, schedules)
+    testbeds = _testbeds(first, schedules)
     tally = Tally()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count, mp_context=context) as pool:
@@ -222,8 +161,10 @@ def soak(
         try:
             while True:
                 with delay_interrupts():
-                    while len(running) < 2 * count and not _over(deadline) and (bed := next(beds, None)):
-                        running[pool.submit(_soak_bed, *bed, own)] = bed
+                    while (
+                        len(running) < 2 * count and not _over(deadline) and (testbed := next(testbeds, None))
+                    ):
+                        running[pool.submit(_soak_testbed, *testbed, own)] = testbed
                 if not running:
                     return
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -241,11 +182,11 @@ def soak(
                 future.cancel()
 
 
-def _beds(first: int, schedules: int | None) -> Iterator[tuple[int, int]]:
-    """Yield, for each bed in order, the first and the last seed whose schedules run on the bed."""
+def _testbeds(first: int, schedules: int | None) -> Iterator[tuple[int, int]]:
+    """Yield, for each testbed in order, the first and the last seed whose schedules run on the testbed."""
     end = None if schedules is None else first + schedules
     while end is None or first < end:
-        last = first // BED_SEEDS * BED_SEEDS + BED_SEEDS - 1
+        last = first // TESTBED_SEEDS * TESTBED_SEEDS + TESTBED_SEEDS - 1
         yield first, last if end is None else min(last, end - 1)
         first = last + 1
 
@@ -257,5 +198,5 @@ def _over(deadline: float | None) -> bool:
 _pools_of = cache(SwitchPools)
 
 
-def _soak_bed(first: int, last: int, own: str | None) -> Tally:
+def _soak_testbed(first: int, last: int, own: str | None) -> Tally:
     return soak_seeds(first, last, _pools_of(own))

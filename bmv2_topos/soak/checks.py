@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from bmv2_topos.soak.network import KINDS as _STRANGERS
-from bmv2_topos.soak.network import BedNetwork
+from bmv2_topos.soak.network import SoakNetwork
 from bmv2_topos.soak.schedule import SoakSchedule
 from controller.switches.model import OUTCOMES
 from hostlib.wire.encodings import ENCODINGS
@@ -58,15 +58,15 @@ def missing(counts: Mapping[str, int]) -> list[str]:
 
 def traits(schedule: SoakSchedule) -> Counter[str]:
     """Return the traits of a schedule (program, size, kinds of jobs), as counts by ``kind: name``."""
-    bed = schedule.bed
+    testbed = schedule.testbed
     counts = Counter(
         {
-            f"program {bed.program}",
-            f"{bed.levels} levels" if bed.levels > 1 else "one switch",
+            f"program {testbed.program}",
+            f"{testbed.levels} levels" if testbed.levels > 1 else "one switch",
             f"{len(schedule.jobs)} jobs" if len(schedule.jobs) > 1 else "one job",
         }
     )
-    if not all(switch.aggregates for switch in bed.topology.switches):
+    if not all(switch.aggregates for switch in testbed.topology.switches):
         counts["transit switches"] = 1
     for job in schedule.jobs:
         counts[f"congestion {job.congestion}"] += 1
@@ -110,7 +110,7 @@ class ImpossibleOutcome(Exception):
 
 def check_outcomes(
     schedule: SoakSchedule,
-    network: BedNetwork,
+    network: SoakNetwork,
     outcomes: Mapping[str, Counter[str]],
     refused: Mapping[str, Counter[str]],
     *,
@@ -129,12 +129,12 @@ def check_outcomes(
         ImpossibleOutcome: counters and packets do not agree.
     """
     disagree = _disagree(schedule)
-    transit = {switch.name for switch in schedule.bed.topology.switches if not switch.aggregates}
+    transit = {switch.name for switch in schedule.testbed.topology.switches if not switch.aggregates}
     for switch, found in outcomes.items():
         where = f"switch {switch}"
         counted = sum(value for name, value in found.items() if name not in _BESIDE)
         # the copies that free slots of a program for Tofino are counted too
-        released = found["passed_down"] if schedule.bed.tofino else 0
+        released = found["passed_down"] if schedule.testbed.tofino else 0
         if not 0 <= counted - network.switches[switch].arrived <= released:
             raise ImpossibleOutcome(
                 f"{where}: {network.switches[switch].arrived} packets arrived, but the switch counted the"
@@ -144,22 +144,25 @@ def check_outcomes(
         expected["bad_checksum"] += network.switches[switch].damaged
         for name in _REFUSALS:
             # the exclusive program for Tofino counts statuses from above as unknown_job
-            slack = name in _OF_RESTARTS if restarted else schedule.bed.tofino and name == "unknown_job"
+            slack = name in _OF_RESTARTS if restarted else schedule.testbed.tofino and name == "unknown_job"
             if found[name] < expected[name] or (found[name] > expected[name] and not slack):
                 raise ImpossibleOutcome(f"{where}: {name} is {found[name]}, must be {expected[name]}")
         never = set() if disagree else {"disagree"}
         never |= set() if restarted else {"no_uplink"}
-        never |= {"stale"} if schedule.bed.program == "shared" else _SHARED_ONLY
+        never |= {"stale"} if schedule.testbed.program == "shared" else _SHARED_ONLY
         if switch in transit:
             never |= set(OUTCOMES) - _AT_TRANSIT
         # a program for Tofino frees a slot a little after its sum has left: meanwhile any job may take it
-        if not schedule.bed.tofino and not any(job.preempt for job in schedule.jobs):
+        if not schedule.testbed.tofino and not any(job.preempt for job in schedule.jobs):
             never.add("preempted")
         for name in sorted(never):
             if found[name]:
                 raise ImpossibleOutcome(f"{where}: {name} is {found[name]}, must be 0")
         taken = found["preempted"] + found["reclaimed"]
-        if not schedule.bed.tofino and not found["evicted"] <= taken <= found["evicted"] + found["no_uplink"]:
+        if (
+            not schedule.testbed.tofino
+            and not found["evicted"] <= taken <= found["evicted"] + found["no_uplink"]
+        ):
             raise ImpossibleOutcome(
                 f"{where}: {taken} slots were taken over, but {found['evicted']} sums were evicted"
             )

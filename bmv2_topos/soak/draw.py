@@ -19,13 +19,13 @@ from bmv2_topos.soak import tofino
 from bmv2_topos.soak.network import KINDS
 from bmv2_topos.soak.programs import LANES, SHARED_SLOTS
 from bmv2_topos.soak.schedule import (
-    BED_SEEDS,
+    TESTBED_SEEDS,
     CollectivePlan,
     Defector,
     Dtype,
     JobPlan,
-    SoakBed,
     SoakSchedule,
+    SoakTestbed,
     end_us,
 )
 from bmv2_topos.testbeds.virtual.placement import Placement
@@ -54,12 +54,12 @@ _WINDOWS = (
 in flight, others several."""
 
 
-def draw_bed(number: int, own: SwitchInfo | None = None) -> SoakBed:
-    """Return a bed: one to five switches in a tree of up to three levels, one to three jobs on them.
+def draw_testbed(number: int, own: SwitchInfo | None = None) -> SoakTestbed:
+    """Return a testbed: one to five switches in a tree of up to three levels, one to three jobs on them.
 
     `own` describes the user's program to run; None: a program of p4src is drawn.
     """
-    draw = random.Random(f"bed {number}")
+    draw = random.Random(f"bed {number}")  # the word is part of every seed
     program: Mode = draw.choices(("shared", "exclusive"), (3, 1))[0]
     if own is not None:
         program = own.mode
@@ -98,7 +98,7 @@ def draw_bed(number: int, own: SwitchInfo | None = None) -> SoakBed:
         names = [attach(f"p{server}", "s1") for server in range(1, count + 1)]
         servers = [names[job % count] for job in range(len(sizes))]
     strangers = {switch.name: attach(f"x{switch.name}", switch.name) for switch in switches}
-    return SoakBed(
+    return SoakTestbed(
         number,
         program,
         Topology(tuple(switches), tuple(hosts), tuple(links)),
@@ -110,37 +110,37 @@ def draw_bed(number: int, own: SwitchInfo | None = None) -> SoakBed:
     )
 
 
-def draw_schedule(seed: int, bed: SoakBed | None = None) -> SoakSchedule:
-    """Return the schedule of a seed; `bed`, if given, must be the bed of `seed` // `BED_SEEDS`."""
-    bed = bed or draw_bed(seed // BED_SEEDS)
+def draw_schedule(seed: int, testbed: SoakTestbed | None = None) -> SoakSchedule:
+    """Return the schedule of a seed; `testbed`, if given, must be that of `seed` // `TESTBED_SEEDS`."""
+    testbed = testbed or draw_testbed(seed // TESTBED_SEEDS)
     draw = random.Random(f"schedule {seed}")
-    generations = draw.sample(range(1, 2**32 - 1000), len(bed.placements))
+    generations = draw.sample(range(1, 2**32 - 1000), len(testbed.placements))
     numbered = enumerate(generations, start=1)
-    drawn = [_draw_job(draw, bed, number, generation) for number, generation in numbered]
+    drawn = [_draw_job(draw, testbed, number, generation) for number, generation in numbered]
     jobs = tuple(
         replace(
             job,
-            defector=_draw_defector(seed, bed, job.number),
+            defector=_draw_defector(seed, testbed, job.number),
             bare=random.Random(f"bare {job.number} of {seed}").random() < 0.75,
             numbers=_draw_numbers(seed, job),
         )
         for job in drawn
     )
     jobs = tuple(replace(job, collectives=_draw_named(seed, job)) for job in jobs)
-    least = sum(max(len(bed.topology.switches), len(p.workers)) for p in bed.placements)
-    least = max(least, len(bed.placements) * max(len(p.workers) for p in bed.placements))
-    least = max(least, len(bed.placements) * len(bed.topology.switches))
-    links, coalesce_us = _draw_links(draw, bed.topology), draw.choice((0, 0, 3, 20))
+    least = sum(max(len(testbed.topology.switches), len(p.workers)) for p in testbed.placements)
+    least = max(least, len(testbed.placements) * max(len(p.workers) for p in testbed.placements))
+    least = max(least, len(testbed.placements) * len(testbed.topology.switches))
+    links, coalesce_us = _draw_links(draw, testbed.topology), draw.choice((0, 0, 3, 20))
     draw.random(), draw.random()  # unused draws, kept so that every seed still gives the same schedule
     schedule = SoakSchedule(
         seed,
-        bed,
+        testbed,
         jobs,
         links,
         coalesce_us,
         least + draw.choice((0, 2, 8, 200)),
         draw.choice((draw.randrange(2**32), 2**32 - draw.randint(1, 3000))),
-        _draw_events(draw, bed, jobs),
+        _draw_events(draw, testbed, jobs),
         0,
     )
     if seed % 4 == _MOVING:
@@ -163,25 +163,25 @@ def _with_patterns(schedule: SoakSchedule) -> SoakSchedule:
         return replace(each, pattern=pattern, target=wire.TARGET_ALL, average=average)
 
     def changed_job(job: JobPlan) -> JobPlan:
-        ranks = len(schedule.bed.placements[job.number - 1].workers)
+        ranks = len(schedule.testbed.placements[job.number - 1].workers)
         return replace(job, collectives=tuple(changed(each, ranks) for each in job.collectives))
 
     return replace(schedule, jobs=tuple(map(changed_job, schedule.jobs)))
 
 
 def _offered(schedule: SoakSchedule) -> SoakSchedule:
-    """Return the schedule without the features that the bed's program lacks."""
+    """Return the schedule without the features that the testbed's program lacks."""
     jobs, events = schedule.jobs, schedule.events
-    if Feature.SHARDS in schedule.bed.lacks:
+    if Feature.SHARDS in schedule.testbed.lacks:
         jobs = tuple(
             replace(job, collectives=tuple(map(_summed, job.collectives)), bare=False) for job in jobs
         )
-    if Feature.PREEMPTION in schedule.bed.lacks:
+    if Feature.PREEMPTION in schedule.testbed.lacks:
         jobs = tuple(replace(job, preempt=False) for job in jobs)
-    if Feature.MOVES in schedule.bed.lacks:
+    if Feature.MOVES in schedule.testbed.lacks:
         events = tuple(event for event in events if not isinstance(event, ChangeRegion))
     found = replace(schedule, jobs=jobs, events=events)
-    return tofino.offered(found) if schedule.bed.tofino else found
+    return tofino.offered(found) if schedule.testbed.tofino else found
 
 
 def _summed(collective: CollectivePlan) -> CollectivePlan:
@@ -190,13 +190,13 @@ def _summed(collective: CollectivePlan) -> CollectivePlan:
     return replace(collective, pattern=Pattern.SUM, target=wire.TARGET_ALL)
 
 
-def _draw_job(draw: random.Random, bed: SoakBed, number: int, generation: int) -> JobPlan:
-    shared = bed.program == "shared"
-    slots = bed.slots[number - 1]
+def _draw_job(draw: random.Random, testbed: SoakTestbed, number: int, generation: int) -> JobPlan:
+    shared = testbed.program == "shared"
+    slots = testbed.slots[number - 1]
     window = draw.choice(_WINDOWS) if shared else draw.choice((slots // 2, max(1, slots // 4)))
     limit = 2**32 - 2**32 % (2 * window if shared else slots)
     numbers: Encoding = draw.choice(("exponent", "exponent", "fixed"))
-    ranks = len(bed.placements[number - 1].workers)
+    ranks = len(testbed.placements[number - 1].workers)
     return JobPlan(
         number,
         generation,
@@ -213,9 +213,9 @@ def _draw_job(draw: random.Random, bed: SoakBed, number: int, generation: int) -
     )
 
 
-def _draw_defector(seed: int, bed: SoakBed, number: int) -> Defector | None:
+def _draw_defector(seed: int, testbed: SoakTestbed, number: int) -> Defector | None:
     draw = random.Random(f"defector {number} of {seed}")
-    ranks = len(bed.placements[number - 1].workers)
+    ranks = len(testbed.placements[number - 1].workers)
     if ranks == 1 or draw.random() > 0.015:
         return None
     return Defector(draw.randrange(ranks), dies=draw.random() < 0.5)
@@ -297,14 +297,16 @@ def _draw_link(draw: random.Random) -> tuple[float, float, float, float, int]:
     return chance(0.2), chance(0.2), chance(0.4), chance(0.1), draw.choice((10, 100, 1000))
 
 
-def _draw_events(draw: random.Random, bed: SoakBed, jobs: Sequence[JobPlan]) -> tuple[TimedFault, ...]:
+def _draw_events(
+    draw: random.Random, testbed: SoakTestbed, jobs: Sequence[JobPlan]
+) -> tuple[TimedFault, ...]:
     events: list[TimedFault] = []
     for _ in range(draw.choices((0, 1, 2, 4), (3, 3, 2, 1))[0]):
         at_s = round(10 ** draw.uniform(0.5, 3.5)) / 1e6
         short_s = draw.choice((0, draw.randint(1, 100), draw.randint(1, 3000))) / 1e6
-        switch = draw.choice(bed.topology.switches).name
+        switch = draw.choice(testbed.topology.switches).name
         job = draw.choice(jobs)
-        name, shares = str(job.number), bed.placements[job.number - 1].server is not None
+        name, shares = str(job.number), testbed.placements[job.number - 1].server is not None
         kind = draw.choice(("job", "server", "server", "resize", "resize", "congest", "cut", "strangers"))
         if kind == "job":
             events.append(RestartJob(at_s, name, short_s, draw.random() < 0.5))
@@ -316,7 +318,7 @@ def _draw_events(draw: random.Random, bed: SoakBed, jobs: Sequence[JobPlan]) -> 
         elif kind == "congest":
             events.append(Congest(at_s, switch, 50e-6 + short_s))
         elif kind == "cut":
-            link = draw.choice(bed.topology.links)
+            link = draw.choice(testbed.topology.links)
             events.append(LinkFault(at_s, (link.a, link.b), "loss", 1.0, 10e-6 + short_s))
         else:
             kinds = tuple(draw.choice(KINDS) for _ in range(draw.randint(1, 6)))

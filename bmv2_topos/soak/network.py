@@ -1,4 +1,4 @@
-"""The network of a bed while a schedule runs: the switches, and the schedule's effects on the links."""
+"""The network of a testbed while a schedule runs: the switches, and the schedule's effects on the links."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bmv2_topos.soak.bed import BuiltBed
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.schedule import SoakSchedule
+from bmv2_topos.soak.testbed import RunningTestbed
 from bmv2_topos.testbeds.virtual.network import HOST_PORT, Network, SwitchNode, Trace, Wire
 from hostlib import wire
 from hostlib.wire import FRAME_PREFIX_BYTES, KIND_GRADIENT, packet_dtype
@@ -94,10 +94,10 @@ _CONTRIBUTION_BYTES = packet_dtype(LANES, framed=True).itemsize
 START_NS = 1_000_000_000
 
 
-class BedSwitch(SwitchNode):
-    """A switch of the bed. It has no queues: packets that it sends leave at once."""
+class SoakSwitch(SwitchNode):
+    """A switch of the testbed. It has no queues: packets that it sends leave at once."""
 
-    def __init__(self, network: Network, name: str, built: BuiltBed, clock_us: int) -> None:
+    def __init__(self, network: Network, name: str, built: RunningTestbed, clock_us: int) -> None:
         super().__init__(network, name, built.switches[name], ahead_us=clock_us - START_NS // 1000)
         self.arrived = 0
         """Number of packets that arrived at the switch."""
@@ -136,10 +136,10 @@ class BedSwitch(SwitchNode):
         return self._ways.get(int.from_bytes(frame[_JOB]), ())
 
 
-class BedNetwork(Network):
+class SoakNetwork(Network):
     """A network with the links of a schedule, which also damage headers until the calm begins."""
 
-    def __init__(self, schedule: SoakSchedule, built: BuiltBed, trace: Trace | None = None) -> None:
+    def __init__(self, schedule: SoakSchedule, built: RunningTestbed, trace: Trace | None = None) -> None:
         super().__init__(schedule.links, seed=f"links {schedule.seed}", start=START_NS)
         self.trace = trace
         self.coalesce_us = schedule.coalesce_us
@@ -148,7 +148,7 @@ class BedNetwork(Network):
         for host, (switch, port, link) in built.host_ports.items():
             self.wires[host] = {HOST_PORT: Wire(link, switch, port)}
         clock_us = built.pool.next_clock_us(schedule.clock_us)
-        self.switches = {name: BedSwitch(self, name, built, clock_us) for name in built.switches}
+        self.switches = {name: SoakSwitch(self, name, built, clock_us) for name in built.switches}
 
     def cut(self, link: int, until: int) -> None:
         """Make a link lose all packets until the time `until`, in nanoseconds."""

@@ -18,12 +18,12 @@ GENERATION = f"{SLOT_PREFIX}generation"
 
 
 def slots_of(mode: Mode) -> int:
-    """Return the number of slots that each switch of a bed has, for a program of this mode."""
+    """Return the number of slots that each switch of a testbed has, for a program of this mode."""
     return SHARED_SLOTS if mode == "shared" else EXCLUSIVE_SLOTS
 
 
 def program_of(mode: Mode, own: str | None = None) -> ir.Program:
-    """Return the compiled program of a bed: the user's program at the path `own`, or p4src's of this mode."""
+    """Return the compiled program of a testbed: the user's, at the path `own`, or p4src's of this mode."""
     return compiled(own or mode, LANES, slots_of(mode))
 
 

@@ -96,8 +96,8 @@ def round_trip_ns(schedule: SoakSchedule, job: int) -> int:
     In shared mode the round trip includes the way to the fallback server and back. It also includes the delay
     `coalesce_us` at every host.
     """
-    topology = schedule.bed.topology
-    placement = schedule.bed.placements[job - 1]
+    topology = schedule.testbed.topology
+    placement = schedule.testbed.placements[job - 1]
     delays_us = {
         frozenset((link.a, link.b)): round(does.delay_s * 1e6)
         for link, does in zip(topology.links, schedule.links, strict=True)
@@ -134,7 +134,7 @@ class RecoveryClock:
         self._network = network
         self._stations = stations
         self._round_trip_ns = round_trip_ns(schedule, plan.number)
-        self._needs_all = schedule.bed.placements[plan.number - 1].server is not None
+        self._needs_all = schedule.testbed.placements[plan.number - 1].server is not None
         self._calm = False
         self._timed: _TimedCollective | None = None
         for station in stations:

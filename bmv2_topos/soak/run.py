@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, assert_never
+from dataclasses import dataclass, field
+from statistics import median
+from typing import assert_never
 
 import numpy as np
 
@@ -22,13 +24,13 @@ from bmv2_topos.faults import (
     TimedFault,
 )
 from bmv2_topos.soak import tofino
-from bmv2_topos.soak.bed import BuiltBed
 from bmv2_topos.soak.checks import ImpossibleOutcome, check_hosts, check_outcomes, traits
-from bmv2_topos.soak.network import FROM_ELSEWHERE, START_NS, BedNetwork, forge
+from bmv2_topos.soak.network import FROM_ELSEWHERE, START_NS, SoakNetwork, forge
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S, Recovery, RecoveryClock, TooSlow
 from bmv2_topos.soak.schedule import JobPlan, SoakSchedule
 from bmv2_topos.soak.sums import SCALE_BITS, SoakSum, SumSettings
+from bmv2_topos.soak.testbed import RunningTestbed
 from bmv2_topos.soak.worker import BATCH, WorkerStation, WrongError
 from bmv2_topos.testbeds.virtual.network import Station, Trace
 from bmv2_topos.testbeds.virtual.server import FallbackHost, endpoints
@@ -51,12 +53,55 @@ class NoProgress(Exception):
     """A collective had not ended when the schedule reached the limit `PATIENCE_NS` or `MAX_STEPS`."""
 
 
-class ScheduleResult(NamedTuple):
-    """Result of a schedule."""
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A schedule that broke an invariant."""
 
-    counts: Counter[str]
+    seed: int
+    reason: str
+    schedule: str
+    """The schedule in words."""
+    own: str | None = None
+    """Path of the user's program; None: a program of p4src was run."""
+
+    @property
+    def command(self) -> str:
+        """The command that runs the schedule again."""
+        program = f" --program {shlex.quote(self.own)}" if self.own else ""
+        return f"ina soak --replay {self.seed}{program}"
+
+
+@dataclass(slots=True)
+class Tally:
+    """Results of schedules so far."""
+
+    schedules: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     """Number of occurrences of each event, by name."""
-    recoveries: list[Recovery]
+    failures: list[Failure] = field(default_factory=list)
+    recoveries: list[Recovery] = field(default_factory=list)
+
+    @property
+    def slowest(self) -> Recovery | None:
+        """The recovery with the most round trips per packet; None if there was no recovery."""
+        return max(self.recoveries, key=lambda each: each.round_trips_per_packet, default=None)
+
+    @property
+    def median_round_trips(self) -> float:
+        """Median of the recoveries' numbers of round trips per missing packet; 0 without recoveries."""
+        return median([each.round_trips_per_packet for each in self.recoveries] or [0.0])
+
+    @property
+    def largest_share(self) -> float:
+        """Largest ratio of a recovery's duration to the recovery's time limit; 0 without recoveries."""
+        return max((each.share for each in self.recoveries), default=0.0)
+
+    def add(self, other: Tally) -> None:
+        """Add the results of another tally."""
+        self.schedules += other.schedules
+        self.counts.update(other.counts)
+        self.failures += other.failures
+        self.recoveries += other.recoveries
 
 
 class ScheduleFailed(Exception):
@@ -89,13 +134,13 @@ class _RunningJob:
 
 
 def run_schedule(
-    schedule: SoakSchedule, built: BuiltBed, trace: Trace | None = None, *, cores: Cores = COMPILED
-) -> ScheduleResult:
-    """Run a schedule on its bed and check all invariants; return its result.
+    schedule: SoakSchedule, built: RunningTestbed, trace: Trace | None = None, *, cores: Cores = COMPILED
+) -> Tally:
+    """Run a schedule on its testbed and check all invariants; return its result.
 
     Args:
         schedule: The schedule.
-        built: The bed of the schedule.
+        built: The testbed of the schedule.
         trace: Called with every packet; None: no trace.
         cores: Implementations of the cores.
 
@@ -112,12 +157,14 @@ def run_schedule(
 
 
 class _Run:
-    def __init__(self, schedule: SoakSchedule, built: BuiltBed, trace: Trace | None, cores: Cores) -> None:
+    def __init__(
+        self, schedule: SoakSchedule, built: RunningTestbed, trace: Trace | None, cores: Cores
+    ) -> None:
         self.cores = cores
         self.schedule = schedule
         self.built = built
         built.prepare({plan.number: plan for plan in schedule.jobs})
-        self.network = BedNetwork(schedule, built, trace)
+        self.network = SoakNetwork(schedule, built, trace)
         self.counts: Counter[str] = Counter()
         self.of_workers: Counter[str] = Counter()
         self.of_servers: Counter[str] = Counter()
@@ -134,7 +181,7 @@ class _Run:
 
     def _make_job(self, plan: JobPlan) -> _RunningJob:
         schedule, network = self.schedule, self.network
-        placement = schedule.bed.placements[plan.number - 1]
+        placement = schedule.testbed.placements[plan.number - 1]
         generator = np.random.default_rng((schedule.seed, plan.number))
         in_flight = plan.window if placement.server is None else max(1, plan.window // SPREAD)
         ranks, repaired = len(placement.workers), placement.server is not None
@@ -153,7 +200,7 @@ class _Run:
         return _RunningJob(plan, plan.generation, sums, stations, server, clock)
 
     def _make_server(self, host: str) -> FallbackHost:
-        schedule, topology = self.schedule, self.schedule.bed.topology
+        schedule, topology = self.schedule, self.schedule.testbed.topology
         settings = FallbackSettings(
             lanes=LANES,
             endpoints=endpoints(topology, host),
@@ -175,8 +222,8 @@ class _Run:
         if job.server is not None:
             job.server.add_job(FallbackJob(plan.number, admitted.epoch, tree, window=plan.window))
         done = min(station.done for station in job.stations)
-        hosts = schedule.bed.placements[plan.number - 1].workers
-        slots = schedule.bed.slots[plan.number - 1] or 2 * plan.window
+        hosts = schedule.testbed.placements[plan.number - 1].workers
+        slots = schedule.testbed.slots[plan.number - 1] or 2 * plan.window
         windows = []
         kernel = self.cores.kernel()
         for rank, host in enumerate(hosts):
@@ -186,7 +233,7 @@ class _Run:
                 len(hosts),
                 slots,
                 LANES,
-                endpoints(schedule.bed.topology, host),
+                endpoints(schedule.testbed.topology, host),
                 rto=_RTO,
                 first_psn=plan.first_psn,
                 tree=tree,
@@ -205,7 +252,7 @@ class _Run:
 
     # ------------------------------------------------------------------ running
 
-    def carry_out(self) -> ScheduleResult:
+    def carry_out(self) -> Tally:
         """Run all jobs to their end, check the invariants, and return the result."""
         for job in self.jobs.values():
             self._start(job)
@@ -232,7 +279,7 @@ class _Run:
         self._collect()
         self._check()
         recoveries = [recovery for job in self.jobs.values() for recovery in job.clock.recoveries]
-        return ScheduleResult(self._summary(recoveries), recoveries)
+        return Tally(1, self._summary(recoveries), recoveries=recoveries)
 
     def _waiting(self, steps: int) -> str:
         who = []
@@ -281,7 +328,7 @@ class _Run:
                 self.network.call_at(end, self.built.mark_all, event.switch, False)
             case LinkFault():
                 self.counts["link cut"] += 1
-                ends = [{link.a, link.b} for link in self.schedule.bed.topology.links]
+                ends = [{link.a, link.b} for link in self.schedule.testbed.topology.links]
                 until = self.network.now + round(event.for_s * 1e9)
                 self.network.cut(ends.index({*event.link}), until)
             case Strangers():
@@ -331,11 +378,11 @@ class _Run:
             return
         for kind in event.kinds:
             forged, outcome = forge(kind, frame)
-            if self.schedule.bed.tofino:
+            if self.schedule.testbed.tofino:
                 outcome = tofino.OUTCOMES.get(outcome, outcome)
             enters = port
             if kind == FROM_ELSEWHERE:
-                enters = self.built.host_ports[self.schedule.bed.strangers[event.switch]][1]
+                enters = self.built.host_ports[self.schedule.testbed.strangers[event.switch]][1]
             self.refused[event.switch][outcome] += 1
             self.counts[f"stranger: {kind}"] += 1
             switch.inject(enters, forged)

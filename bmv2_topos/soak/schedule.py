@@ -1,4 +1,4 @@
-"""Schedules: jobs on a bed, faults and their times, as plain data that prints as a readable list."""
+"""Schedules: jobs on a testbed, faults and their times, as plain data that prints as a readable list."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from softswitch import Impairments
 
 Dtype = Literal["int32", "float32"]
 
-BED_SEEDS = 32
-"""Number of consecutive seeds that share a bed: building a bed takes longer than a schedule."""
+TESTBED_SEEDS = 32
+"""Number of consecutive seeds that share a testbed: building a testbed takes longer than a schedule."""
 
 
 @dataclass(frozen=True, slots=True)
-class SoakBed:
+class SoakTestbed:
     """A network, and the placement of jobs on it."""
 
     number: int
@@ -43,18 +43,12 @@ class SoakBed:
     @property
     def levels(self) -> int:
         """Number of switches on the longest path up to the root."""
-        parents = self.topology.parents
-
-        def depth(switch: str) -> int:
-            above = parents[switch]
-            return 1 if above is None else 1 + depth(above)
-
-        return max(depth(switch.name) for switch in self.topology.switches)
+        return 1 + max(self.topology.hops(self.topology.root))
 
     def describe(self) -> str:
-        """Return the bed in words, in a few lines."""
+        """Return the testbed in words, in a few lines."""
         topology = self.topology
-        lines = [f"bed {self.number}: program {self.program}"]
+        lines = [f"testbed {self.number}: program {self.program}"]
         for switch in topology.switches:
             above = topology.parents[switch.name]
             role = "sums" if switch.aggregates else "transit"
@@ -181,10 +175,10 @@ def end_us(event: TimedFault) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SoakSchedule:
-    """The jobs, links and events drawn from one seed, for the bed of this seed."""
+    """The jobs, links and events drawn from one seed, for the testbed of this seed."""
 
     seed: int
-    bed: SoakBed
+    testbed: SoakTestbed
     jobs: tuple[JobPlan, ...]
     links: tuple[Impairments, ...]
     """Impairments of each link, in the topology's order and in both directions."""
@@ -205,8 +199,8 @@ class SoakSchedule:
 
     def describe(self) -> str:
         """Return the schedule in words, for people to read."""
-        lines = [f"schedule {self.seed} on {self.bed.describe()}", "links:"]
-        for number, (link, does) in enumerate(zip(self.bed.topology.links, self.links, strict=True)):
+        lines = [f"schedule {self.seed} on {self.testbed.describe()}", "links:"]
+        for number, (link, does) in enumerate(zip(self.testbed.topology.links, self.links, strict=True)):
             lines.append(f"  {number}: {link.a}-{link.b}: {_described(does)}")
         lines.append(
             f"fallback server's memory {self.server_capacity} packets; hosts process packets every"

@@ -53,7 +53,7 @@ def draw_racks(draw: random.Random, parents: Mapping[str, str | None], ranks: in
 
 def offered(schedule: SoakSchedule) -> SoakSchedule:
     """Return the schedule without the features that programs for Tofino lack."""
-    jobs = tuple(_job(job, shared=schedule.bed.program == "shared") for job in schedule.jobs)
+    jobs = tuple(_job(job, shared=schedule.testbed.program == "shared") for job in schedule.jobs)
     events = tuple(event for each in schedule.events for event in _events(each))
     return replace(schedule, jobs=jobs, events=events)
 

@@ -17,7 +17,7 @@ from typing import Any
 from bmv2_topos.faults import Kill
 from bmv2_topos.scenarios.model import JobOutcome, Outcome, Scenario
 from bmv2_topos.scenarios.runners import Runner, Virtual
-from bmv2_topos.testbeds.netns import Program, Unsupported, slug
+from bmv2_topos.testbeds.netns import Unsupported, slug
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
 from controller.vocabulary import Job
 from hostlib.launch import command_line
@@ -39,7 +39,7 @@ class Processes:
         for fault in scenario.happening:
             if not isinstance(fault, Kill):
                 raise Unsupported(f"{fault}: only virtual time has such faults while jobs run")
-        self._live.check(scenario.network, self._program(scenario))
+        self._live.check(scenario.network, scenario.program(self._target))
 
     def run(self, scenario: Scenario, on_step: Callable[[str], None] = lambda text: None) -> Outcome:
         """Make a testbed for a scenario, run the scenario on it, and return the outcome.
@@ -49,7 +49,7 @@ class Processes:
         self.check(scenario)
         began = time.perf_counter()
         outputs: dict[tuple[str, int], list[bytes]] = defaultdict(list)
-        network, program = scenario.network, self._program(scenario)
+        network, program = scenario.network, scenario.program(self._target)
         name = f"{slug(scenario.name)[:20]}-{os.getpid()}"
         how = WorkerOptions(
             on_output=lambda spec, rank, data, is_error: outputs[spec.name, rank].append(data)
@@ -59,9 +59,6 @@ class Processes:
         jobs = tuple(_of_end(end, outputs) for end in ends)
         elapsed_s = time.perf_counter() - began
         return Outcome(runner=self._name, target=self._target, jobs=jobs, elapsed_s=elapsed_s)
-
-    def _program(self, scenario: Scenario) -> Program:
-        return Program(scenario.program, scenario.lanes, scenario.seed, self._target)
 
 
 def runner_of(name: str, target: str = EMBEDDED) -> Runner:
@@ -88,7 +85,7 @@ def _launch(scenario: Scenario, entry: Job) -> LaunchSpec:
         if isinstance(fault, Kill) and fault.job == entry.name:
             steps["kill"] = {"rank": fault.rank, "iteration": fault.iteration}
     command = command_line.module("hostlib.demos.steps", json.dumps(steps))
-    return LaunchSpec(job=replace(entry, command=tuple(command)), timeout_s=scenario.limit_s)
+    return LaunchSpec(job=replace(entry, command=tuple(command)), timeout_s=scenario.settings.limit_s)
 
 
 def _of_end(end: JobEnd, outputs: Mapping[tuple[str, int], Sequence[bytes]]) -> JobOutcome:

@@ -17,21 +17,13 @@ import ctypes
 import functools
 import itertools
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from softswitch.engine.native import NativeEngine
 from softswitch.engine.ports import MemoryPort, SwitchError
 from softswitch.engine.switch import Switch
-
-Survives = Callable[[int], bool]
-"""A function that is called for each frame about to enter, with the entrance's number.
-
-If the function returns False, the frame is lost.
-
-It is called only for the entrances selected by `Cabling.ask`.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +51,6 @@ class End:
 
 _NEVER = 2**64 - 1
 
-_SURVIVES = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32)
-
 
 class _Cable(ctypes.Structure):
     """The C struct ``engine_cable``, with the fields of `Cable`."""
@@ -82,9 +72,8 @@ class _End(ctypes.Structure):
 
 _POINTER, _U32, _U64, _INT = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int
 _SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
-    "create": (_POINTER, [_POINTER, _U32, _POINTER, _U32, _POINTER, _U32, _SURVIVES]),
+    "create": (_POINTER, [_POINTER, _U32, _POINTER, _U32, _POINTER, _U32]),
     "destroy": (None, [_POINTER]),
-    "ask": (None, [_POINTER, _U32, _INT]),
     "next_event": (_U64, [_POINTER]),
     "advance": (_U64, [_POINTER, _U64, _INT]),
     "send": (None, [_POINTER, _U32, _POINTER, _POINTER, _U32, _U64]),
@@ -106,8 +95,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
 class Cabling:
     """Switches, the cables between them, and the ends (ports without a cable), run by engine_cables.c.
 
-    Frames enter a switch through an *entrance*: a cable or an end. Entrances are numbered from 0: first the
-    cables, then the ends. Times are microseconds.
+    Times are microseconds.
     """
 
     def __init__(
@@ -115,11 +103,9 @@ class Cabling:
         engines: Sequence[NativeEngine],
         cables: Sequence[Cable],
         ends: Sequence[End],
-        survives: Survives,
     ) -> None:
         self._interpreting = [engine for engine in engines if engine.interprets]
         self._library = library = _declare(engines[0].library)
-        self._survives = _SURVIVES(survives)  # kept alive as long as C may call it
         self._waiting_ends = (ctypes.c_uint32 * max(1, len(ends)))()
         self._cabling = library.cabling_create(
             (ctypes.c_void_p * len(engines))(*(engine.address for engine in engines)),
@@ -133,7 +119,6 @@ class Cabling:
             len(cables),
             (_End * len(ends))(*(_End(end.switch, end.port) for end in ends)),
             len(ends),
-            self._survives,
         )
         if not self._cabling:
             raise MemoryError("no memory for the cables between switches")
@@ -200,28 +185,18 @@ class Cabling:
         self._library.cabling_forget(self._cabling, end)
         return count.value
 
-    def ask(self, entrance: int, asks: bool) -> None:
-        """Start or, if `asks` is False, stop calling `survives` for the frames at an entrance.
-
-        At an end, `survives` is called only for frames sent by `send_later`.
-        """
-        self._library.cabling_ask(self._cabling, entrance, asks)
-
     def _check(self) -> None:
         for engine in self._interpreting:
             engine.check()
 
 
-def connect(
-    switches: Sequence[Switch], cables: Sequence[Cable], ends: Sequence[End], survives: Survives
-) -> Cabling:
+def connect(switches: Sequence[Switch], cables: Sequence[Cable], ends: Sequence[End]) -> Cabling:
     """Connect switches at time 0.
 
     Args:
         switches: The switches, with memory ports other than CPU ports.
         cables: The cables, sorted by their source switch.
         ends: The hosts' ports.
-        survives: Called for frames at the entrances selected with `Cabling.ask`.
 
     Raises:
         SwitchError: a switch has a port of another kind, or the cables are in another order.
@@ -232,4 +207,4 @@ def connect(
                 raise SwitchError(f"port {port} of switch {number} is not a memory port for frames")
     if any(after.source < before.source for before, after in itertools.pairwise(cables)):
         raise SwitchError("the cables must be sorted by their source switch")
-    return Cabling([switch.engine for switch in switches], cables, ends, survives)
+    return Cabling([switch.engine for switch in switches], cables, ends)

@@ -53,6 +53,7 @@ from softswitch.engine.ports import (
     SharedPort,
     SwitchError,
     UdpPort,
+    threshold,
 )
 
 _VERDICT = [field.name for field in fields(Verdict)]
@@ -297,6 +298,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "set_group": (integer, [engine, u16, pointer, u32]),
         "set_exclusion": (integer, [engine, u16, pointer, u32]),
         "set_session": (integer, [engine, u16, pointer, u32, u32]),
+        "set_loss": (None, [engine, u16, u64, u64]),
         "inject": (None, [engine, u16, pointer, pointer, u32, u64]),
         "advance": (None, [engine, u64]),
         "next_event": (u64, [engine]),
@@ -379,6 +381,10 @@ class NativeEngine:
                 failed = self._library.engine_add_interface(self._engine, number, *links, encoded, error)
         if failed or self._library.engine_serve_port(self._engine, number, error):
             raise PortError(error.value.decode())
+
+    def set_loss(self, number: int, rx: float, tx: float) -> None:
+        """Set the loss probabilities of frames that arrive at a port (`rx`) and leave by it (`tx`)."""
+        self._library.engine_set_loss(self._engine, number, threshold(rx), threshold(tx))
 
     def udp_port(self, number: int) -> int:
         """Return the UDP port number that this switch port is bound to."""

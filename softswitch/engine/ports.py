@@ -253,10 +253,10 @@ class LinkModel:
         base = seed if impairments.seed is None else impairments.seed
         digest = hashlib.blake2b(f"{base}/{port}/{direction}".encode(), digest_size=8).digest()
         return cls(
-            loss=_threshold(impairments.loss),
-            duplicate=_threshold(impairments.duplicate),
-            reorder=_threshold(impairments.reorder),
-            corrupt=_threshold(impairments.corrupt),
+            loss=threshold(impairments.loss),
+            duplicate=threshold(impairments.duplicate),
+            reorder=threshold(impairments.reorder),
+            corrupt=threshold(impairments.corrupt),
             delay_ns=round(impairments.delay_s * 1e9),
             jitter_ns=round(impairments.jitter_s * 1e9),
             reorder_ns=round(impairments.reorder_s * 1e9),
@@ -272,5 +272,6 @@ class LinkModel:
         return [f.name for f in fields(cls)]
 
 
-def _threshold(probability: float) -> int:
+def threshold(probability: float) -> int:
+    """Return the number below which a random 64-bit number is with this probability."""
     return min(int(probability * 2**64), _ALWAYS)

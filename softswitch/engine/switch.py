@@ -118,6 +118,13 @@ class Switch:
             self._open(number, spec, given.get(number, PortImpairments()))
             self._ports = {**self._ports, number: spec}
 
+    def set_loss(self, port: int, *, rx: float, tx: float) -> None:
+        """Set the probabilities that a frame is lost as it arrives at a port, and as it leaves by it."""
+        if port not in self._ports:
+            raise PortError(f"there is no port {port}")
+        with self.locked():
+            self._engine.set_loss(port, rx, tx)
+
     @property
     def engine(self) -> NativeEngine:
         """The engine, for drivers of several switches (`softswitch.engine.cables`)."""

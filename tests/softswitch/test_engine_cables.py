@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from softswitch.engine.cables import Cable, Cabling, End, Survives, connect
+from softswitch.engine.cables import Cable, Cabling, End, connect
 from softswitch.engine.ports import Impairments, MemoryPort, PortImpairments, SwitchError
 from softswitch.engine.switch import Switch
 from tests.softswitch.script_program import ENGINES, frame, have_compiler, load_script, scripted, seen
@@ -32,9 +32,9 @@ def make(engine: str, number: int, links: dict[int, PortImpairments] | None = No
 
 
 def join(
-    engine: str, switches: Sequence[Switch], cables: Sequence[Cable], ends: Sequence[End], survives: Survives
+    engine: str, switches: Sequence[Switch], cables: Sequence[Cable], ends: Sequence[End]
 ) -> Cabling | TwinCabling:
-    return (TwinCabling if engine == "oracle" else connect)(switches, cables, ends, survives)
+    return (TwinCabling if engine == "oracle" else connect)(switches, cables, ends)
 
 
 def impairments(rng: random.Random) -> Impairments:
@@ -53,11 +53,6 @@ def impairments(rng: random.Random) -> Impairments:
 def drive(engine: str, seed: int, *, one_step: bool = False) -> tuple[list[Arrived], list[object]]:
     """Send random frames through a random network; return what arrived where, and all counters."""
     rng = random.Random(seed)
-    chances: dict[int, random.Random] = {}
-
-    def survives(entrance: int) -> bool:
-        return chances.setdefault(entrance, random.Random(f"{seed}/{entrance}")).random() < 0.7
-
     count = rng.randint(1, 5)
     places = [(switch, port) for switch in range(count) for port in range(PORTS)]
     rng.shuffle(places)
@@ -75,7 +70,7 @@ def drive(engine: str, seed: int, *, one_step: bool = False) -> tuple[list[Arriv
             switches.append(stack.enter_context(make(engine, number, links)))
             out = [(end.port, 1) for end in ends if end.switch == number]
             switches[-1].set_multicast_group(GROUP, out)
-        cabling = join(engine, switches, cables, ends, survives)
+        cabling = join(engine, switches, cables, ends)
         stack.callback(cabling.close)
         arrived: list[Arrived] = []
         now = 0
@@ -102,7 +97,8 @@ def drive(engine: str, seed: int, *, one_step: bool = False) -> tuple[list[Arriv
                 cabling.send(number, sent * copies, array("I", [len(sent)] * copies), now)
                 drain()
             if rng.random() < 0.1:
-                cabling.ask(rng.randrange(len(cables) + len(ends)), rng.random() < 0.6)
+                rx, tx = rng.choice((0.0, 0.3)), rng.choice((0.0, 0.3))
+                rng.choice(switches).set_loss(rng.randrange(PORTS), rx=rx, tx=tx)
             due = cabling.next_event_us()
             target = now + rng.choice((1, 2, 15)) if due is None or rng.random() < 0.5 else max(now, due)
             while now < target:
@@ -137,7 +133,7 @@ def test_random_networks_carry_frames_over_cables() -> None:
 def test_a_frame_that_crosses_a_switch_at_once_is_at_the_next_in_time(engine: str) -> None:
     with make(engine, 0) as a, make(engine, 1) as b:
         cables = [Cable(0, 1, 1, 2, 3), Cable(1, 2, 0, 1, 3)]
-        with closing(join(engine, [a, b], cables, [End(0, 0), End(1, 1)], lambda entrance: True)) as cabling:
+        with closing(join(engine, [a, b], cables, [End(0, 0), End(1, 1)])) as cabling:
             cabling.advance(10)
             cabling.send(0, frame("U", 1, tag=9), array("I", [64]), 10)
             assert cabling.next_event_us() == 13
@@ -147,36 +143,29 @@ def test_a_frame_that_crosses_a_switch_at_once_is_at_the_next_in_time(engine: st
 
 
 @pytest.mark.parametrize("engine", CABLINGS)
-def test_who_is_asked_may_lose_frames(engine: str) -> None:
-    asked: list[int] = []
-
-    def survives(entrance: int) -> bool:
-        asked.append(entrance)
-        return len(asked) % 2 == 0
-
+def test_a_link_loses_frames_from_a_time_on(engine: str) -> None:
     with make(engine, 0) as a, make(engine, 1) as b:
         cables = [Cable(0, 1, 1, 1, 3), Cable(1, 1, 0, 1, 3)]
-        with closing(join(engine, [a, b], cables, [End(0, 0), End(1, 2)], survives)) as cabling:
-            cabling.ask(0, True)
-            for number in range(4):
-                cabling.send(0, frame("U", 1, tag=number), array("I", [64]), 0)
+        with closing(join(engine, [a, b], cables, [End(0, 0), End(1, 2)])) as cabling:
+            a.set_loss(1, rx=0.0, tx=1.0)
+            cabling.send(0, frame("U", 1) * 4, array("I", [64] * 4), 0)
             cabling.advance(4)
-            assert asked == [0] * 4
-            assert b.statistics(1).rx_packets == 2
-            cabling.ask(0, False)
-            cabling.ask(2 + 1, True)
-            cabling.send_later(1, frame("U", 2, tag=8), array("Q", [6, 6]))
+            assert (a.statistics(1).tx_lost, b.statistics(1).rx_packets) == (4, 0)
+            a.set_loss(1, rx=0.0, tx=0.0)
+            b.set_loss(2, rx=1.0, tx=0.0)
+            cabling.send(0, frame("U", 1) * 2, array("I", [64] * 2), 4)
+            cabling.send_later(1, frame("U", 2), array("Q", [6, 6]))
             cabling.advance(8)
-            assert asked[4:] == [3, 3]
-            assert [seen(data).tag for data in b.drain(2)] == [8]
-            cabling.ask(2 + 1, False)
+            assert (b.statistics(1).rx_packets, b.statistics(2).rx_lost) == (2, 2)
+            b.set_loss(2, rx=0.0, tx=0.0)
+            assert b.drain(2) == []
             cabling.send(1, frame("U", 2) * 3, array("I", [64] * 3), 8)
             assert (cabling.discard(1), cabling.discard(1)) == (3, 0)
 
 
 def refused(cables: Sequence[Cable], ports: Sequence[MemoryPort] = (MemoryPort(),)) -> str:
     with Switch(dict(enumerate(ports))) as switch, pytest.raises(SwitchError) as raised:
-        connect([switch, switch], cables, [], lambda entrance: True)
+        connect([switch, switch], cables, [])
     return str(raised.value)
 
 
@@ -191,7 +180,7 @@ def test_what_cannot_be_connected_is_refused() -> None:
 @pytest.mark.skipif(not have_compiler, reason="no C compiler")
 def test_a_switch_with_cables_takes_no_other_program() -> None:
     with make("compiled", 0) as switch:
-        cabling = connect([switch], [], [End(0, 0)], lambda entrance: True)
+        cabling = connect([switch], [], [End(0, 0)])
         with pytest.raises(SwitchError):
             load_script(switch)
         cabling.close()

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bmv2_topos.soak.bed import BuiltBed, SwitchPool
 from bmv2_topos.soak.network import describe
 from bmv2_topos.soak.programs import LANES
-from bmv2_topos.soak.schedule import JobPlan, SoakBed
+from bmv2_topos.soak.schedule import JobPlan, SoakTestbed
+from bmv2_topos.soak.testbed import RunningTestbed, SwitchPool
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.server import endpoints
 from controller.vocabulary import Link, Mode, Region, Server, Switch, Topology
@@ -325,7 +325,7 @@ class Case:
         return self.places or (self.switches[-1],) * 2
 
     @property
-    def bed(self) -> SoakBed:
+    def testbed(self) -> SoakTestbed:
         """The network."""
         shared = self.program == "shared"
         server = "p" if shared else None
@@ -341,13 +341,13 @@ class Case:
         hosts = tuple(map(Server, [*workers, "p"] if shared else workers))
         topology = Topology(tuple(map(Switch, self.switches)), hosts, tuple(links))
         slots = 0 if shared else self.region.size
-        return SoakBed(0, self.program, topology, tuple(placements), {}, (slots,) * len(self.jobs))
+        return SoakTestbed(0, self.program, topology, tuple(placements), {}, (slots,) * len(self.jobs))
 
 
 def explore(case: Case, rack: SwitchPool) -> Explored:
     """Explore all that can happen in a case."""
-    bed = case.bed
-    with BuiltBed(bed, rack) as built:
+    testbed = case.testbed
+    with RunningTestbed(testbed, rack) as built:
         built.prepare({job: _plan(case, job) for job in range(1, len(case.jobs) + 1)})
         slots = range(max(case.region.end, case.other_region.end))
         parts: dict[str, Part] = {
@@ -355,15 +355,15 @@ def explore(case: Case, rack: SwitchPool) -> Explored:
             for name in case.switches
         }
         sent: Packets = ()
-        for job, placement in enumerate(bed.placements, start=1):
+        for job, placement in enumerate(testbed.placements, start=1):
             for host, worker in zip(placement.workers, _workers(case, built, job), strict=True):
                 parts[host] = worker
                 sent += worker.sent_first
-        server = bed.placements[0].server
+        server = testbed.placements[0].server
         if server is not None:
             parts[server] = _server(case, built, server)
         automata = {name: Automaton(part) for name, part in parts.items()}
-        workers = [host for placement in bed.placements for host in placement.workers]
+        workers = [host for placement in testbed.placements for host in placement.workers]
         return Explorer(automata, workers, server, case.switches, sent).explore(case.budget, most=MOST)
 
 
@@ -374,7 +374,7 @@ def _plan(case: Case, job: int) -> JobPlan:
     return JobPlan(*(job, job << 16 | job, case.window, region, preempts, age_us), "fixed", "exponent", 0, ())
 
 
-def _change(case: Case, built: BuiltBed, switch: str) -> Callable[[], None]:
+def _change(case: Case, built: RunningTestbed, switch: str) -> Callable[[], None]:
     """Return what gives job 1 other slots at a switch."""
 
     def change() -> None:
@@ -384,7 +384,7 @@ def _change(case: Case, built: BuiltBed, switch: str) -> Callable[[], None]:
     return change
 
 
-def _workers(case: Case, built: BuiltBed, job: int) -> list[WorkerPart]:
+def _workers(case: Case, built: RunningTestbed, job: int) -> list[WorkerPart]:
     admitted = built.fleet.jobs[job]
     length = (case.psns - 1) * LANES + 1
     ranks = len(case.racks)
@@ -395,9 +395,9 @@ def _workers(case: Case, built: BuiltBed, job: int) -> list[WorkerPart]:
     largest = np.maximum.reduceat(inputs[-1], range(0, length, LANES))
     before = bytes(exponent_of(largest[psn]) + more for psn, more in enumerate(case.foreseen))
     parts = []
-    for rank, host in enumerate(built.bed.placements[job - 1].workers):
+    for rank, host in enumerate(built.testbed.placements[job - 1].workers):
         settings = CoreSettings(
-            *(job, rank, ranks, 2 * case.window, LANES, endpoints(built.bed.topology, host)),
+            *(job, rank, ranks, 2 * case.window, LANES, endpoints(built.testbed.topology, host)),
             tree=Tree.of(admitted.tree),
             epoch=admitted.epoch,
             window=case.window,
@@ -417,8 +417,8 @@ def _workers(case: Case, built: BuiltBed, job: int) -> list[WorkerPart]:
     return parts
 
 
-def _server(case: Case, built: BuiltBed, host: str) -> ServerPart:
-    core = NumpyCore(FallbackSettings(LANES, endpoints(built.bed.topology, host), case.memory))
+def _server(case: Case, built: RunningTestbed, host: str) -> ServerPart:
+    core = NumpyCore(FallbackSettings(LANES, endpoints(built.testbed.topology, host), case.memory))
     for job, admitted in built.fleet.jobs.items():
         core.add_job(FallbackJob(job, admitted.epoch, Tree.of(admitted.tree), window=case.window))
     switch, port, _ = built.host_ports[host]

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bmv2_topos.soak.bed import MOVE_PREFIX, SLOT_PREFIX, BuiltBed
 from bmv2_topos.soak.recovery import unfinished_packets
+from bmv2_topos.soak.testbed import MOVE_PREFIX, SLOT_PREFIX, RunningTestbed
 from controller.switches.jobs import change_row, job_row
 from controller.switches.model import Admission
 from hostlib import wire
@@ -105,7 +105,7 @@ class Automaton:
 
 
 class SwitchPart:
-    """A switch of a bed with the jobs on it.
+    """A switch of a testbed with the jobs on it.
 
     Its clock stands still, and nothing ages, unless it is said to age: then all that is in its slots is too
     old as soon as longer than any time-out has gone by. (For that the slots are put back, not the clock on:
@@ -113,7 +113,13 @@ class SwitchPart:
     """
 
     def __init__(
-        self, built: BuiltBed, name: str, slots: range, *, change: Callable[[], None], ages: bool = False
+        self,
+        built: RunningTestbed,
+        name: str,
+        slots: range,
+        *,
+        change: Callable[[], None],
+        ages: bool = False,
     ) -> None:
         """`change`: write the jobs' rows at this switch anew, once."""
         self._pipeline = built.pipelines[name]

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bmv2_topos.soak.bed import SwitchPool
-from bmv2_topos.soak.campaign import SwitchPools, Tally, soak_seeds
-from bmv2_topos.soak.draw import draw_bed
+from bmv2_topos.soak.campaign import SwitchPools, soak_seeds
+from bmv2_topos.soak.draw import draw_testbed
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S
-from bmv2_topos.soak.schedule import BED_SEEDS
+from bmv2_topos.soak.run import Tally
+from bmv2_topos.soak.schedule import TESTBED_SEEDS
+from bmv2_topos.soak.testbed import SwitchPool
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from controller import Mode
 from hostlib import wire
@@ -22,7 +23,7 @@ from hostlib.core.state import NEVER, Chain, CoreState
 from hostlib.core.state import Counter as Count
 from hostlib.core.window import Window
 from tests import effort
-from tests.system.faults_mutants import FIRST_BED, PROGRAMS, ProgramMutant
+from tests.system.faults_mutants import FIRST_TESTBED, PROGRAMS, ProgramMutant
 from tests.twins import TWINS, fallback_intake, fallback_packets
 from tests.twins import kernel as twin_kernel
 from tests.twins.fallback_core import NumpyCore
@@ -48,16 +49,16 @@ def usual_share(tally: Tally) -> float:
 
 
 def run(
-    program: Mode, racks: SwitchPools, most: int, cores: Cores = COMPILED, first_bed: int = FIRST_BED
+    program: Mode, racks: SwitchPools, most: int, cores: Cores = COMPILED, first_testbed: int = FIRST_TESTBED
 ) -> Tally:
     """Run schedules of a program until one fails or there have been so many."""
     tally = Tally()
-    number = first_bed
+    number = first_testbed
     while tally.schedules < most and not tally.failures:
-        bed = draw_bed(number)
-        if bed.program == program:
-            first = number * BED_SEEDS
-            tally.add(soak_seeds(first, first + BED_SEEDS - 1, racks, bed=bed, cores=cores))
+        testbed = draw_testbed(number)
+        if testbed.program == program:
+            first = number * TESTBED_SEEDS
+            tally.add(soak_seeds(first, first + TESTBED_SEEDS - 1, racks, testbed=testbed, cores=cores))
         number += 1
     return tally
 
@@ -85,7 +86,7 @@ def test_without_a_defect_nothing_is_found(program: Mode, racks: SwitchPools) ->
 )
 def test_a_defect_of_a_program_is_found(mutant: ProgramMutant, racks: SwitchPools) -> None:
     racks.replace(mutant.program, SwitchPool(mutant.compile()))
-    tally = run(mutant.program, racks, SOME if mutant.hides else MOST, first_bed=mutant.found_on)
+    tally = run(mutant.program, racks, SOME if mutant.hides else MOST, first_testbed=mutant.found_on)
     hidden = mutant.hides and tally.counts[f"switch: {mutant.hides}"] == 0
     assert hidden or tally.failures, f"not found in {tally.schedules} schedules"
 
@@ -206,7 +207,7 @@ CORES = [
 ]
 
 FOUND_ON = {keeps_sums_below_a_whole_subtree: 1014}
-"""The first bed on which it is found, if it is not one of the very first."""
+"""The first testbed on which it is found, if it is not one of the very first."""
 
 # ------------------------------------------------------------------ slow repairs
 
@@ -234,7 +235,7 @@ def test_a_defect_of_a_core_is_found(
     change: Callable[[pytest.MonkeyPatch], None], racks: SwitchPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(monkeypatch)
-    tally = run("shared", racks, MOST, TWINS, FOUND_ON.get(change, FIRST_BED))
+    tally = run("shared", racks, MOST, TWINS, FOUND_ON.get(change, FIRST_TESTBED))
     assert tally.failures, f"not found in {tally.schedules} schedules"
 
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import pytest
 
-from bmv2_topos.soak.bed import SwitchPool
 from bmv2_topos.soak.campaign import SwitchPools
+from bmv2_topos.soak.testbed import SwitchPool
 from controller.vocabulary import Mode, Region
 from hostlib.core.state import NEVER, Chain
 from hostlib.core.window import Window

@@ -8,11 +8,11 @@ from contextlib import closing
 import pytest
 
 from bmv2_topos.faults import LinkFault
-from bmv2_topos.soak.bed import BuiltBed, SwitchPool
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import Recovery
 from bmv2_topos.soak.run import ScheduleFailed, run_schedule
-from bmv2_topos.soak.schedule import CollectivePlan, JobPlan, SoakBed, SoakSchedule
+from bmv2_topos.soak.schedule import CollectivePlan, JobPlan, SoakSchedule, SoakTestbed
+from bmv2_topos.soak.testbed import RunningTestbed, SwitchPool
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from controller.vocabulary import Link, Server, Switch, Topology
@@ -34,7 +34,7 @@ TOPOLOGY = Topology(
     tuple(map(Server, ("h0", "h1", "p"))),
     (Link("h0", "s1"), Link("h1", "s1"), Link("p", "s1")),
 )
-BED = SoakBed(0, "shared", TOPOLOGY, (Placement(("h0", "h1"), "p"),), {}, (0,))
+BED = SoakTestbed(0, "shared", TOPOLOGY, (Placement(("h0", "h1"), "p"),), {}, (0,))
 
 
 def one_rank_is_cut_off(congestion: CongestionName, packets: int = 12_000) -> SoakSchedule:
@@ -50,7 +50,7 @@ def one_rank_is_cut_off(congestion: CongestionName, packets: int = 12_000) -> So
 
 def recovery_of(schedule: SoakSchedule, rack: SwitchPool, cores: Cores = COMPILED) -> Recovery:
     """Run the schedule; return how its collective recovered."""
-    with BuiltBed(BED, rack) as built:
+    with RunningTestbed(BED, rack) as built:
         (recovery,) = run_schedule(schedule, built, cores=cores).recoveries
     return recovery
 

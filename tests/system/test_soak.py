@@ -20,12 +20,12 @@ from typer.testing import CliRunner, Result
 
 import p4src
 from bmv2_topos.soak import ProcessDied, draw_schedule, missing, replay, soak
-from bmv2_topos.soak.bed import BuiltBed, SwitchPool
-from bmv2_topos.soak.campaign import SwitchPools, Tally
-from bmv2_topos.soak.draw import draw_bed
+from bmv2_topos.soak.campaign import SwitchPools
+from bmv2_topos.soak.draw import draw_testbed
 from bmv2_topos.soak.network import PacketLog
-from bmv2_topos.soak.run import run_schedule
-from bmv2_topos.soak.schedule import BED_SEEDS, Defector
+from bmv2_topos.soak.run import Tally, run_schedule
+from bmv2_topos.soak.schedule import TESTBED_SEEDS, Defector
+from bmv2_topos.soak.testbed import RunningTestbed, SwitchPool
 from controller import Mode
 from ina.cli.command import USAGE, Failure
 from ina.cli.commands import app
@@ -118,7 +118,7 @@ def test_late_answers_do_not_take_the_least_memory_of_a_fallback_server() -> Non
     """
     schedule = replace(draw_schedule(4100000036142), server_capacity=3)
     racks = SwitchPools()
-    with BuiltBed(schedule.bed, racks.get(schedule.bed.program)) as built:
+    with RunningTestbed(schedule.testbed, racks.get(schedule.testbed.program)) as built:
         course = run_schedule(schedule, built)
     racks.close()
     assert max(recovery.share for recovery in course.recoveries) < 0.5
@@ -140,18 +140,18 @@ def test_whoever_waits_for_a_rank_that_died_names_it_in_schedules_that_nobody_ha
 
     The soak's own check: whoever gives up and names somebody names the dead rank.
     """
-    first = secrets.randbelow(1 << 40) * BED_SEEDS
+    first = secrets.randbelow(1 << 40) * TESTBED_SEEDS
     print(f"first seed of schedules in which a rank of each job dies: {first}")
     racks, raised = SwitchPools(), 0
     for number in range(NEW_DEATHS):
-        seed = first + number // 4 * BED_SEEDS + number % 4  # four schedules of each bed
+        seed = first + number // 4 * TESTBED_SEEDS + number % 4  # four schedules of each testbed
         schedule = draw_schedule(seed)
-        ranks = [len(placement.workers) for placement in schedule.bed.placements]
+        ranks = [len(placement.workers) for placement in schedule.testbed.placements]
         jobs = tuple(
             replace(job, defector=Defector(seed % size, dies=True) if size > 1 else None)
             for job, size in zip(schedule.jobs, ranks, strict=True)
         )
-        with BuiltBed(schedule.bed, racks.get(schedule.bed.program)) as built:
+        with RunningTestbed(schedule.testbed, racks.get(schedule.testbed.program)) as built:
             course = run_schedule(replace(schedule, jobs=jobs), built)
         raised += course.counts["worker: raised PeerTimeout"]
     racks.close()
@@ -160,20 +160,20 @@ def test_whoever_waits_for_a_rank_that_died_names_it_in_schedules_that_nobody_ha
 
 @pytest.mark.parametrize("number", [0, 3])
 def test_a_schedule_is_the_same_alone_as_after_others(number: int) -> None:
-    bed = draw_bed(number)
-    first, last = number * BED_SEEDS, number * BED_SEEDS + BED_SEEDS - 1
+    testbed = draw_testbed(number)
+    first, last = number * TESTBED_SEEDS, number * TESTBED_SEEDS + TESTBED_SEEDS - 1
     racks = SwitchPools()
-    rack = racks.get(bed.program)
+    rack = racks.get(testbed.program)
     alone, after_others = [], []
     for seed in range(first, last + 1, 5):
         log = PacketLog(100_000)
-        with BuiltBed(bed, rack) as built:
+        with RunningTestbed(testbed, rack) as built:
             run_schedule(draw_schedule(seed), built, log)
         alone.append(log.lines())
-    with BuiltBed(bed, rack) as built:
+    with RunningTestbed(testbed, rack) as built:
         for seed in range(first, last + 1):
             log = PacketLog(100_000)
-            run_schedule(draw_schedule(seed, bed), built, log)
+            run_schedule(draw_schedule(seed, testbed), built, log)
             if (seed - first) % 5 == 0:
                 after_others.append(log.lines())
     racks.close()
@@ -239,7 +239,7 @@ def test_a_failure_is_shown_with_its_schedule_and_the_command_that_repeats_it(
 
 
 def _fails(seed: int) -> bool:
-    if draw_schedule(seed).bed.program != "shared":
+    if draw_schedule(seed).testbed.program != "shared":
         return False
     tally, _ = replay(seed)
     return bool(tally.failures)

@@ -7,22 +7,22 @@ from itertools import count, islice
 
 import pytest
 
-from bmv2_topos.soak.bed import BuiltBed, SwitchPool
-from bmv2_topos.soak.draw import draw_bed, draw_schedule
+from bmv2_topos.soak.draw import draw_schedule, draw_testbed
 from bmv2_topos.soak.run import run_schedule
-from bmv2_topos.soak.schedule import BED_SEEDS, SoakSchedule
+from bmv2_topos.soak.schedule import TESTBED_SEEDS, SoakSchedule
+from bmv2_topos.soak.testbed import RunningTestbed, SwitchPool
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from controller.vocabulary import Mode
 from tests.twins import TWINS
 
 BEDS = 8
 SCHEDULES = 4
-"""On each bed."""
+"""On each testbed."""
 
 Packet = tuple[int, str, str, bytes, str]
 
 
-def packets(schedule: SoakSchedule, built: BuiltBed, cores: Cores) -> list[Packet]:
+def packets(schedule: SoakSchedule, built: RunningTestbed, cores: Cores) -> list[Packet]:
     """Return all packets of a schedule: when, from, to, bytes, what became of it."""
     seen: list[Packet] = []
 
@@ -36,12 +36,12 @@ def packets(schedule: SoakSchedule, built: BuiltBed, cores: Cores) -> list[Packe
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["shared", "exclusive"])
 def test_the_cores_and_their_twins_send_the_same_packets_at_the_same_times(program: Mode) -> None:
-    beds = (bed for bed in map(draw_bed, count(2000)) if bed.program == program)
+    testbeds = (testbed for testbed in map(draw_testbed, count(2000)) if testbed.program == program)
     with closing(SwitchPool.for_program(program)) as rack:
-        for bed in islice(beds, BEDS):
-            with BuiltBed(bed, rack) as built:
-                for seed in range(bed.number * BED_SEEDS, bed.number * BED_SEEDS + SCHEDULES):
-                    schedule = draw_schedule(seed, bed)
+        for testbed in islice(testbeds, BEDS):
+            with RunningTestbed(testbed, rack) as built:
+                for seed in range(testbed.number * TESTBED_SEEDS, testbed.number * TESTBED_SEEDS + SCHEDULES):
+                    schedule = draw_schedule(seed, testbed)
                     sent = packets(schedule, built, COMPILED)
                     assert sent
                     assert packets(schedule, built, TWINS) == sent, f"seed {seed}"

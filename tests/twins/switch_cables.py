@@ -6,23 +6,19 @@ import heapq
 from array import array
 from collections.abc import Sequence
 
-from softswitch.engine.cables import Cable, End, Survives
+from softswitch.engine.cables import Cable, End
 from softswitch.engine.switch import Switch
 
 
 class TwinCabling:
     """What runtime/engine_cables.c does, between switches each of its own."""
 
-    def __init__(
-        self, switches: Sequence[Switch], cables: Sequence[Cable], ends: Sequence[End], survives: Survives
-    ) -> None:
+    def __init__(self, switches: Sequence[Switch], cables: Sequence[Cable], ends: Sequence[End]) -> None:
         self._switches = switches
         self._cables = cables
         self._ends = ends
         self._entrances = [(each.target, each.target_port) for each in cables]
         self._entrances += [(end.switch, end.port) for end in ends]
-        self._survives = survives
-        self._asks = [False] * len(self._entrances)
         self._step_us = min((cable.delay_us for cable in cables), default=0)
         self._under_way: list[tuple[int, int, int, bytes]] = []
         """Time, order, entrance and frame: a heap."""
@@ -73,16 +69,9 @@ class TwinCabling:
         """See `Cabling.discard`."""
         return len(self._switches[self._ends[end].switch].drain(self._ends[end].port))
 
-    def ask(self, entrance: int, asks: bool) -> None:
-        """See `Cabling.ask`."""
-        self._asks[entrance] = asks
-
     def _put(self, time_us: int, entrance: int, frame: bytes) -> None:
         self._order += 1
         heapq.heappush(self._under_way, (time_us, self._order, entrance, frame))
-
-    def _lost(self, entrance: int) -> bool:
-        return self._asks[entrance] and not self._survives(entrance)
 
     def _let_in(self, now_us: int) -> None:
         """Let enter switches, each at its time, what does so up to `now_us`."""
@@ -92,11 +81,8 @@ class TwinCabling:
             frames = [frame]
             while under_way and under_way[0][0] == due and under_way[0][2] == entrance:
                 frames.append(heapq.heappop(under_way)[3])
-            if entrance >= len(self._cables):
-                frames = [frame for frame in frames if not self._lost(entrance)]
-            if frames:
-                switch, port = self._entrances[entrance]
-                self._switches[switch].inject(port, frames, due)
+            switch, port = self._entrances[entrance]
+            self._switches[switch].inject(port, frames, due)
 
     def _advance_all(self, now_us: int) -> None:
         for switch in self._switches:
@@ -108,5 +94,4 @@ class TwinCabling:
         """Take what has left the switches towards each other."""
         for number, cable in enumerate(self._cables):
             for time_us, frame in self._switches[cable.source].drain_timed(cable.port):
-                if not self._lost(number):
-                    self._put(time_us + cable.delay_us, number, frame)
+                self._put(time_us + cable.delay_us, number, frame)

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.p4.switchml.client import Client, Match
+from hostlib.wire import ipv4_checksum
 from softswitch.bfrt import BfrtService
 from softswitch.engine.cache import preprocess_once
 from softswitch.engine.ports import Impairments, MemoryPort, PortImpairments
@@ -231,18 +232,11 @@ class Worker:
         words = struct.pack("!BBHHHBBHII", *before, 0, host.ip, SWITCH_IP)
         headers: tuple[Any, ...] = (
             *(SWITCH_MAC.to_bytes(6, "big"), host.mac.to_bytes(6, "big"), 0x0800),
-            *(*before, _checksum(words), host.ip, SWITCH_IP),
+            *(*before, ipv4_checksum(words), host.ip, SWITCH_IP),
             *(UDP_PORT, UDP_PORT, _IPV4_BYTES - 20, 0),
             *(_MTU_256, _JOB, chunk, self._pool(chunk), 0, 0),
         )
         return bytes(_HEADERS.pack(*headers) + self._values[chunk].tobytes())
-
-
-def _checksum(words: bytes) -> int:
-    total = sum(int.from_bytes(words[at : at + 2], "big") for at in range(0, len(words), 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
 
 
 _PATIENCE_US = 1000

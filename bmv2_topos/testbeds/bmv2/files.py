@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from bmv2_topos.trace.captures import read
+
 Arrival = tuple[int, bytes]
 """A frame and its ingress port."""
 
@@ -117,7 +119,7 @@ class FileSwitch:
 
         Empty frames are left out: files can hold them, networks cannot.
         """
-        frames = {port: _read_pcap(self._folder / f"{port}_out.pcap") for port in self._ports}
+        frames = {port: _frames(self._folder / f"{port}_out.pcap") for port in self._ports}
         return {port: out for port, out in frames.items() if out}
 
     def stop(self) -> None:
@@ -178,13 +180,6 @@ def _asleep(pid: int) -> dict[str, tuple[str, str]] | None:
     return switches
 
 
-def _read_pcap(path: Path) -> list[bytes]:
-    data = path.read_bytes()
-    frames = []
-    offset = len(PCAP_HEADER)
-    while offset < len(data):
-        length = struct.unpack_from("<I", data, offset + 8)[0]
-        if length:
-            frames.append(data[offset + 16 : offset + 16 + length])
-        offset += 16 + length
-    return frames
+def _frames(path: Path) -> list[bytes]:
+    data = path.read_bytes()  # nothing before the first packet
+    return [each.frame for each in read(data, path.stem, str(path)) if each.frame] if data else []

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from bmv2_topos.impairments import LEAST_DELAY_S
-from bmv2_topos.testbeds.netns.commands import Command, Program, rate_commands
+from bmv2_topos.testbeds.netns.commands import Command, Program, SwitchTarget, rate_commands
 from bmv2_topos.testbeds.netns.errors import MissingRequirement, Unsupported
 from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.namespaces import lacks_netem
@@ -33,12 +33,12 @@ WIRE_PACKETS = 100_000
 together."""
 
 
-class Bmv2Target:
-    """The target ``bmv2``; see `targets.SwitchTarget`."""
+class Bmv2Target(SwitchTarget):
+    """The target ``bmv2``."""
 
     lanes = 32
-    queue_packets: int | None = 64
-    reports_ports: bool = False
+    queue_packets = 64
+    reports_ports = False
 
     def check(self, topology: Topology, program: Program) -> None:
         """Raise ProgramMismatch for an unknown program, Unsupported for what BMv2 cannot do."""

@@ -1,12 +1,18 @@
-"""The commands that make a topology of network namespaces, as ``--dry-run`` prints them. Pure functions."""
+"""The commands that make a topology of network namespaces, as ``--dry-run`` prints them.
+
+Pure functions, and the kind of switch that adds its own commands.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from bmv2_topos.testbeds.netns.names import interface, namespace
+from controller import ProgramBundle, SwitchSession
 from controller.switches.model import SWITCH_IP, SWITCH_MAC
 from controller.vocabulary import Link, Topology
 
@@ -47,6 +53,63 @@ class Program:
     def own(self) -> bool:
         """True for a user's program, which is not in p4src."""
         return self.name.endswith(".p4")
+
+
+class SwitchTarget(ABC):
+    """A kind of switch: its requirements, and the commands that make it part of a testbed.
+
+    By default switches compile programs themselves, and their links need nothing more.
+    """
+
+    lanes: int
+    """Default number of values per packet."""
+    queue_packets: int | None = None
+    """Number of packets that a port's queue can hold, if a worker's window may exceed it; None: a port's
+    queue holds any window."""
+    reports_ports: bool = True
+    """Whether a switch reports which of its ports are down."""
+
+    @abstractmethod
+    def check(self, topology: Topology, program: Program) -> None:
+        """Raise ProgramMismatch for an unsupported program, Unsupported for unsupported properties of links.
+
+        Also raises CompileError for a faulty program, if switches of this kind compile it themselves.
+        """
+
+    @abstractmethod
+    def check_here(self, topology: Topology, program: Program) -> None:
+        """Raise MissingRequirement if tools, or kernel features that links need, are missing. Needs root.
+
+        Raises PipelineError if the program cannot be built on this machine.
+        """
+
+    def compiling(self, program: Program, folder: Path) -> list[Command]:
+        """Return the commands that compile the program into a folder, before any switch starts."""
+        return []
+
+    def compiled(self, program: Program, folder: Path) -> ProgramBundle | None:
+        """Return the output of the commands of `compiling`; None: switches compile programs themselves."""
+        return None
+
+    @abstractmethod
+    def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
+        """Return the command that runs a switch in its namespace.
+
+        Args:
+            topology: The testbed's topology.
+            switch: Name of the switch.
+            program: The switches' program.
+            socket: Path of the Unix socket of the switch's P4Runtime.
+        """
+
+    def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
+        """Yield the commands for links of this kind of switch, in addition to the commands for any switch."""
+        yield from ()
+
+    def load(  # noqa: B027 - a switch that was started with its program has nothing to load
+        self, program: Program, folder: Path, controllers: Mapping[str, SwitchSession]
+    ) -> None:
+        """Load the program into all switches that do not run it yet. Raises ControllerError."""
 
 
 def bring_up(testbed: str, topology: Topology) -> list[Command]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
-from bmv2_topos.testbeds.netns.commands import Command, Program
+from bmv2_topos.testbeds.netns.commands import Program, SwitchTarget
 from bmv2_topos.testbeds.netns.names import interface
-from controller import ProgramBundle, SwitchSession
 from controller.switches.programs import source_of
 from controller.vocabulary import Link, Topology
 from hostlib.launch import command_line
@@ -19,12 +18,13 @@ HEADERS = 70
 """Number of bytes of a frame before its lanes."""
 
 
-class EmbeddedTarget:
-    """The target ``embedded``; see `targets.SwitchTarget`."""
+class EmbeddedTarget(SwitchTarget):
+    """The target ``embedded``: the first switch that runs a program compiles it for all switches.
+
+    A switch accepts superframes, and limits its ports to their rates itself.
+    """
 
     lanes = 256
-    queue_packets: int | None = None
-    reports_ports: bool = True
 
     def check(self, topology: Topology, program: Program) -> None:
         """Raise ProgramMismatch for an unknown program or wrong lanes, CompileError for a faulty program."""
@@ -37,24 +37,9 @@ class EmbeddedTarget:
         for name, text in _own(topology, program):
             softswitch.load(softswitch.compile_once(text, name=name), backend="compiled")
 
-    def compiling(self, program: Program, folder: Path) -> list[Command]:
-        """Return no commands: the first switch that runs a program compiles it for all switches."""
-        return []
-
-    def compiled(self, program: Program, folder: Path) -> ProgramBundle | None:
-        """Return None: switches compile the program themselves."""
-        return None
-
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
         """Return the command ``ina switch …``; see `SwitchTarget.argv`."""
         return command_line.ina("switch", *switch_options(topology, switch, program, socket))
-
-    def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
-        """Yield no commands: the switch accepts superframes, and limits its ports to their rates itself."""
-        yield from ()
-
-    def load(self, program: Program, folder: Path, controllers: Mapping[str, SwitchSession]) -> None:
-        """Do nothing: every switch was started with the program."""
 
 
 def _own(topology: Topology, program: Program) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ the delay. All other ports lead to hosts; they are called the ends of the cablin
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from bmv2_topos.testbeds.virtual.network import segments
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import Directed
-from bmv2_topos.testbeds.virtual.settings import TestbedError
 from controller.vocabulary import Link, Topology
 from softswitch import Impairments, PortImpairments, Switch, load, parse_port
 from softswitch.compiler import ir
@@ -102,27 +101,12 @@ class ReceivedPackets:
         return segments(self.data, self.lengths)
 
 
-class _Losses:
-    """Loss of a link in addition to the link's own loss; this additional loss may change during the run."""
-
-    def __init__(self, seed: int) -> None:
-        self.probability = 0.0
-        self.lost = 0
-        self._random = np.random.default_rng(seed)
-
-    def survivors(self, count: int) -> NDArray[np.bool_]:
-        kept: NDArray[np.bool_] = self._random.random(count) >= self.probability
-        self.lost += count - int(kept.sum())
-        return kept
-
-
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """A host's number, the switch port to which the host is connected, and its link's additional loss."""
+    """A host's number, and the switch port to which the host is connected."""
 
     number: int
     end: End
-    losses: _Losses
 
 
 class Fabric:
@@ -144,20 +128,12 @@ class Fabric:
         self.switches: dict[str, Switch] = {}
         self._hosts: dict[str, _Host] = {}
         self._cables: list[Cable] = []
-        self._crossed: list[_Losses] = []
-        """The loss set by `set_loss`, in addition to the link's own loss, for each entrance of `cabling`:
-        first one entrance for each direction of a cable, then one for each host."""
-        self._losses: dict[frozenset[str], _Losses] = {}
         self._lengths: dict[tuple[int, int], array[int]] = {}
-        for number, link in enumerate(topology.links):
-            self._losses[frozenset((link.a, link.b))] = _Losses(seed * 100_000 + number)
         with ExitStack() as made:
             for number, switch in enumerate(topology.switches):
                 made.enter_context(self._add_switch(switch.name, program, seed=seed * 1000 + number))
-            hosts = self._hosts.values()
-            self._crossed += [host.losses for host in hosts]
-            switches, ends = tuple(self.switches.values()), [host.end for host in hosts]
-            self.cabling = connect(switches, self._cables, ends, self._survives)
+            ends = [host.end for host in self._hosts.values()]
+            self.cabling = connect(tuple(self.switches.values()), self._cables, ends)
             self._open = made.pop_all()
         self._open.callback(self.cabling.close)
 
@@ -171,14 +147,12 @@ class Fabric:
                 rx=Impairments() if between else _model(link, delay=True, queue=_HOST_QUEUE_PACKETS),
                 tx=_model(link, delay=not between, queue=link.queue_packets),
             )
-            losses = self._losses[frozenset((name, neighbour))]
             if between:
                 far = topology.number_of[neighbour], topology.port_to(neighbour, name)
                 delay_us = max(1, round(link.delay_s * 1e6))
                 self._cables.append(Cable(number, port, *far, delay_us))
-                self._crossed.append(losses)
             else:
-                self._hosts[neighbour] = _Host(len(self._hosts), End(number, port), losses)
+                self._hosts[neighbour] = _Host(len(self._hosts), End(number, port))
         switch = Switch(
             {port: parse_port("memory") for port in impairments}, seed=seed, impairments=impairments
         )
@@ -188,11 +162,6 @@ class Fabric:
         if self._recorder is not None:
             self._recorder.watch(switch)
         return switch
-
-    @property
-    def lost_packets(self) -> int:
-        """Number of packets lost through `set_loss`; losses by the links are in the ports' statistics."""
-        return sum(losses.lost for losses in self._losses.values())
 
     def counted(self) -> PortCounts:
         """Return the present counters of all ports."""
@@ -218,13 +187,6 @@ class Fabric:
             for name, switch in self.switches.items():
                 self._recorder.collect(name, switch)
 
-    def arrived(self) -> Sequence[int]:
-        """Return the numbers of the hosts at which packets have arrived since the last call.
-
-        Hosts without arrived packets may be among them.
-        """
-        return self.cabling.waiting()
-
     # ------------------------------------------------------------------ hosts
 
     @property
@@ -236,23 +198,15 @@ class Fabric:
         """Return a host's number; the `End` of its cable has the same number in `Cabling`."""
         return self._hosts[host].number
 
-    def loses(self, host: str) -> bool:
-        """Return whether `set_loss` has given a host's link additional loss."""
-        return self._hosts[host].losses.probability > 0
-
     def receive(self, host: str) -> ReceivedPackets | None:
         """Remove and return the frames that have arrived at a host; None: there are none."""
         at = self._hosts[host]
         data, lengths, times_us = self._switch_of(at).drain_batch(at.end.port)
         if not lengths:
             return None
-        losses = at.losses
-        kept = losses.survivors(len(lengths)) if losses.probability else None
         if self._recorder is not None:
-            self._recorder.arrived(host, data, lengths, times_us, None if kept is None else kept.tolist())
-        if kept is not None:
-            data, lengths = _without(data, lengths, kept)
-        return ReceivedPackets(data, lengths) if lengths else None
+            self._recorder.arrived(host, data, lengths, times_us)
+        return ReceivedPackets(data, lengths)
 
     def send(self, host: str, packets: Bytes, count: int, length: int) -> None:
         """Send packets from a host, now.
@@ -263,27 +217,18 @@ class Fabric:
             count: Number of packets.
             length: Bytes of each packet.
         """
-        at = self._hosts[host]
-        losses = at.losses
-        if losses.probability:
-            survives = losses.survivors(count)
-            frames = packets[: count * length].reshape(count, length)
-            if self._recorder is not None:
-                self._recorder.sent(host, self.now_us, frames[~survives].tobytes(), length, lost=True)
-            kept = frames[survives]
-            packets, count = kept.reshape(-1), len(kept)
+        data = packets[: count * length].tobytes()
         if self._recorder is not None:
-            self._recorder.sent(host, self.now_us, packets[: count * length].tobytes(), length)
+            self._recorder.sent(host, self.now_us, data, length)
         lengths = self._lengths.get((count, length))
         if lengths is None:
             lengths = self._lengths[count, length] = array("I", [length] * count)
-        self.cabling.send(at.number, packets[: count * length].tobytes(), lengths, self.now_us)
+        self.cabling.send(self._hosts[host].number, data, lengths, self.now_us)
 
     def discard(self, host: str) -> int:
         """Discard the frames that have arrived at a host; return their number."""
-        at = self._hosts[host]
-        if self._recorder is None and not at.losses.probability:
-            return self.cabling.discard(at.number)
+        if self._recorder is None:
+            return self.cabling.discard(self._hosts[host].number)
         arrival = self.receive(host)
         return 0 if arrival is None else len(arrival.lengths)
 
@@ -292,17 +237,12 @@ class Fabric:
         self.cabling.send_later(self._hosts[host].number, frame, times_us)
 
     def set_loss(self, a: str, b: str, probability: float) -> None:
-        """Set the additional loss probability of the link between two nodes, from now on."""
-        losses = self._losses.get(frozenset((a, b)))
-        if losses is None:
-            raise TestbedError(f"there is no link {a}-{b}")
-        losses.probability = probability
-        for entrance, crossed in enumerate(self._crossed):
-            if crossed is losses:
-                self.cabling.ask(entrance, probability > 0)
-
-    def _survives(self, entrance: int) -> bool:
-        return bool(self._crossed[entrance].survivors(1)[0])
+        """Add this probability to the own loss of the link between two nodes, from now on."""
+        for name, switch in self.switches.items():
+            for port, link in self.topology.ports[name].items():
+                if {link.a, link.b} == {a, b}:
+                    loss = min(1.0, link.loss + probability)
+                    switch.set_loss(port, rx=0.0 if link.other(name) in self.switches else loss, tx=loss)
 
     def _switch_of(self, host: _Host) -> Switch:
         return self.switches[self.topology.switches[host.end.switch].name]
@@ -318,14 +258,3 @@ def _model(link: Link, *, delay: bool, queue: int) -> Impairments:
         rate_bps=link.rate_bps,
         queue_packets=queue,
     )
-
-
-def _without(data: bytearray, lengths: array[int], keep: NDArray[np.bool_]) -> tuple[bytearray, array[int]]:
-    kept, kept_lengths = bytearray(), array("I")
-    at = 0
-    for length, keeps in zip(lengths, keep, strict=True):
-        if keeps:
-            kept += data[at : at + length]
-            kept_lengths.append(length)
-        at += length
-    return kept, kept_lengths

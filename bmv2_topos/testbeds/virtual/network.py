@@ -2,7 +2,7 @@
 
 A node receives packets: a switch, or a host and its stations (`Station`). A link's effect on a packet is
 drawn from the network's seed; for other faults, override `Network.send` or `Network.corrupted`. Times are
-nanoseconds; the times of an `EventQueue` are in any unit.
+nanoseconds.
 
 `VirtualTestbed` does not use this network: its links are the engine's, with rates and queues (`fabric.py`).
 """
@@ -14,7 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,36 +23,12 @@ from hostlib.core.driver import Arrivals
 from hostlib.core.state import NEVER
 from softswitch import Impairments
 
-T = TypeVar("T")
-
 HOST_PORT: Final = 0
 """A host's only port."""
 
 Trace = Callable[[int, str, str, bytes, str], None]
 """Function to call with every packet sent. Its arguments are the time, the sender, the receiver, the packet's
 bytes, and a word for what the link does to the packet, such as "lost"."""
-
-
-class EventQueue(Generic[T]):
-    """Queue of events by time; events at the same time keep the order in which they were added."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, T]] = []
-        self._order = 0
-
-    def add(self, time: int, what: T) -> None:
-        """Add an event at a time."""
-        self._order += 1
-        heapq.heappush(self._heap, (time, self._order, what))
-
-    def pop(self) -> T:
-        """Remove and return the first event."""
-        return heapq.heappop(self._heap)[2]
-
-    @property
-    def due(self) -> int | None:
-        """Time of the next event; None: there is none."""
-        return self._heap[0][0] if self._heap else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +78,30 @@ class Network:
         self.trace: Trace | None = None
         self.counts: Counter[str] = Counter()
         """Number of packets by their fate: lost, duplicated, held back and so on."""
-        self._events: EventQueue[tuple[Callable[..., None], tuple[Any, ...]]] = EventQueue()
+        self._events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        """Heap of the calls of `call_at`: time, order of the call for equal times, function, arguments."""
+        self._added = 0
 
     # ------------------------------------------------------------------ time
 
     def call_at(self, time: int, action: Callable[..., None], *arguments: Any) -> None:
         """Call `action` at a time, after calls that were added earlier for the same time."""
-        self._events.add(time, (action, arguments))
+        self._added += 1
+        heapq.heappush(self._events, (time, self._added, action, arguments))
 
     def step(self) -> bool:
         """Process the next event; return False if there is none."""
-        due = self._events.due
-        if due is None:
+        if not self._events:
             return False
+        due, _, action, arguments = heapq.heappop(self._events)
         self.now = max(self.now, due)
-        action, arguments = self._events.pop()
         action(*arguments)
         return True
 
     @property
     def pending(self) -> bool:
         """True if there is an event to process."""
-        return self._events.due is not None
+        return bool(self._events)
 
     # ------------------------------------------------------------------ packets
 

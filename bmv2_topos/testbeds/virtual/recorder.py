@@ -40,7 +40,7 @@ class Recorder:
             assert not dropped, "a switch can hold all packets that it captures between two calls"
             self._switches[name, port] += records
 
-    def sent(self, host: str, time_us: int, frames: bytes, length: int, *, lost: bool = False) -> None:
+    def sent(self, host: str, time_us: int, frames: bytes, length: int) -> None:
         """Record frames that a host sends.
 
         Args:
@@ -48,14 +48,11 @@ class Recorder:
             time_us: Time at which the frames leave.
             frames: The frames, back to back.
             length: Bytes of each frame.
-            lost: Whether the additional loss of the host's link drops the frames.
         """
         for at in range(0, len(frames), length):
-            self._note(host, time_us, frames[at : at + min(length, SNAP)], inbound=False, lost=lost)
+            self._note(host, time_us, frames[at : at + min(length, SNAP)], inbound=False)
 
-    def arrived(
-        self, host: str, data: bytearray, lengths: array[int], times_us: array[int], kept: list[bool] | None
-    ) -> None:
+    def arrived(self, host: str, data: bytearray, lengths: array[int], times_us: array[int]) -> None:
         """Record frames that have arrived at a host.
 
         Args:
@@ -63,17 +60,14 @@ class Recorder:
             data: The frames, back to back.
             lengths: Bytes of each frame.
             times_us: Time of arrival of each frame.
-            kept: For each frame, whether it survived the link's additional loss; None: all are kept.
         """
         at = 0
-        for number, (length, time_us) in enumerate(zip(lengths, times_us, strict=True)):
-            lost = kept is not None and not kept[number]
-            self._note(host, time_us, data[at : at + min(length, SNAP)], inbound=True, lost=lost)
+        for length, time_us in zip(lengths, times_us, strict=True):
+            self._note(host, time_us, data[at : at + min(length, SNAP)], inbound=True)
             at += length
 
-    def _note(self, host: str, time_us: int, head: bytes | bytearray, *, inbound: bool, lost: bool) -> None:
-        comment = "fate=lost" if lost else ""
-        self._hosts.append(Record(time_us * 1000, host, inbound, bytes(head), comment))
+    def _note(self, host: str, time_us: int, head: bytes | bytearray, *, inbound: bool) -> None:
+        self._hosts.append(Record(time_us * 1000, host, inbound, bytes(head)))
 
     def explain(self) -> list[IterationPath]:
         """Return the critical path of each iteration, with the causes of its time."""
@@ -87,8 +81,7 @@ class Recorder:
             (folder / f"{name}-port{port}.pcapng").write_bytes(header + found)
         hosts: dict[str, list[bytes]] = defaultdict(list)
         for seen in self._hosts:
-            inbound, comment = bool(seen.inbound), seen.comment
-            hosts[seen.place].append(packet_block(seen.frame, seen.time_ns, inbound=inbound, comment=comment))
+            hosts[seen.place].append(packet_block(seen.frame, seen.time_ns, inbound=bool(seen.inbound)))
         for host, blocks in hosts.items():
             (folder / f"{host}.pcapng").write_bytes(file_header(host, SNAP) + b"".join(blocks))
 

@@ -12,6 +12,9 @@ CLAIMED = ("aggregated", "completed", "flushed", "preempted", "reclaimed")
 PASSED_OVER = ("collided", "bypassed")
 """Outcomes of contributions that went on to the fallback server without a slot."""
 
+_COMPUTED = ("fate", "iterations", "mean_iteration_s", "aggregated_share", "evictions")
+"""Properties of `JobReport` that JSON contains, too."""
+
 Fate = Literal["done", "removed", "refused"]
 
 Directed = tuple[str, str]
@@ -169,11 +172,7 @@ class Report:
         if self.foreseen is not None:
             plain["foreseen"]["link_bytes"] = _listed(self.foreseen.link_bytes)
         for job, fields in zip(self.jobs, plain["jobs"], strict=True):
-            fields["fate"] = job.fate
-            fields["iterations"] = job.iterations
-            fields["mean_iteration_s"] = job.mean_iteration_s
-            fields["aggregated_share"] = job.aggregated_share
-            fields["evictions"] = job.evictions
+            fields |= {name: getattr(job, name) for name in _COMPUTED}
         plain["mean_jct_s"] = self.mean_jct_s
         return plain
 

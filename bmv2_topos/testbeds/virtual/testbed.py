@@ -157,8 +157,7 @@ class VirtualTestbed:
         """By the number of each seat in `_turns`: name of the job whose worker or fallback server has the
         seat; "" for the seat of a flow's sink."""
         self._seated = False
-        """False if `_turns` must get new seats, because workers, servers, sinks or additional losses have
-        changed."""
+        """False if `_turns` must get new seats, because workers, servers or sinks have changed."""
 
     # ------------------------------------------------------------------ the clock
 
@@ -304,7 +303,7 @@ class VirtualTestbed:
             occupancy=self._sampler.samples(),
             slots=settings.slots * aggregating,
             dropped_packets=counted.dropped_packets,
-            lost_packets=counted.lost_packets + self.fabric.lost_packets,
+            lost_packets=counted.lost_packets,
             flows=tuple(flow.report(self.fabric.now_us * 1000) for flow in self._flows),
             host_bytes=counted.host_bytes,
             trunk_bytes=counted.trunk_bytes,

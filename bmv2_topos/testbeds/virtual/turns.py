@@ -89,10 +89,10 @@ class HostTurns:
         """Make an object without seats. With `quick`, C code takes the turns that need no Python."""
         self._fabric = fabric
         self._interfaces = interfaces
-        self._quick = _Quick(fabric.cabling) if quick else None
+        self._quick = quick
+        self._table = _Table(fabric.cabling)
         self._seated: list[Pollable] = []
         self._seats = np.zeros(0, _SEAT)
-        self._by_end = _ByEnd(np.zeros(0, np.uint32), fabric.hosts)
 
     def assign_seats(self, seated: Sequence[Pollable]) -> None:
         """Replace all seats: each of these objects gets one, and has a turn at the next tick."""
@@ -105,16 +105,14 @@ class HostTurns:
         seats["due"] = [each.due for each in self._seated]
         seats["computed"] = [0 if each is None else each.training.due for each in workers]
         seats["busy"] = [each is not None and each.waits for each in workers]
-        self._by_end = _ByEnd(seats["end"], self._fabric.hosts)
-        if self._quick is not None:
-            hosts: dict[str, list[int]] = {}
-            for number, each in enumerate(self._seated):
-                hosts.setdefault(each.host, []).append(number)
-            for host, numbers in hosts.items():
-                if self._may_be_quick(host, numbers):
-                    self._make_quick(host, numbers)
-            packet_bytes = max((each.packet_bytes for each in workers if each is not None), default=1)
-            self._quick.seat(seats, self._by_end, packet_bytes)
+        hosts: dict[str, list[int]] = {}
+        for number, each in enumerate(self._seated):
+            hosts.setdefault(each.host, []).append(number)
+        for host, numbers in hosts.items():
+            if self._quick and self._may_be_quick(host, numbers):
+                self._make_quick(host, numbers)
+        packet_bytes = max((each.packet_bytes for each in workers if each is not None), default=1)
+        self._table.seat(seats, self._fabric.hosts, packet_bytes)
 
     def sync(self) -> None:
         """Copy state from C to the Python objects: the counters of sinks, and the due times of workers."""
@@ -134,12 +132,10 @@ class HostTurns:
         """Take all turns of a tick; return the seats whose turns were taken in Python."""
         count = len(self._seated)
         first = tick * _TURN % max(1, count)
-        if self._quick is None:
-            return self._take_all(now, first)
         had: set[int] = set()
         number = unfinished = -1
         while True:
-            found = self._quick.take(now, first, number + 1, unfinished)
+            found = self._table.take(now, first, number + 1, unfinished)
             if found is None:
                 return had
             number, rest = found
@@ -156,30 +152,16 @@ class HostTurns:
             had.add(seat)
             self._note(seat)
 
-    def _take_all(self, now: int, first: int) -> set[int]:
-        called, due = self._seats["called"], self._seats["due"]
-        had: set[int] = set()
-        self._call()
-        for seat in (*range(first, len(self._seated)), *range(first)):
-            if called[seat] or due[seat] <= now:
-                called[seat] = 0
-                self._seated[seat].poll(now)
-                had.add(seat)
-                self._note(seat)
-                self._call()
-        return had
-
     def _may_be_quick(self, host: str, numbers: Sequence[int]) -> bool:
         """Return whether C code may take the turns of the seats `numbers`, which are the seats at a host.
 
-        It may if there is at most one worker, no fallback server and no additional loss, and if no received
-        frames wait at the host.
+        It may if there is at most one worker and no fallback server, and if no received frames wait at the
+        host.
         """
         seated = [self._seated[number] for number in numbers]
         workers = sum(isinstance(each, TrainingWorker) for each in seated)
         has_servers = workers < sum(not isinstance(each, RunningFlow) for each in seated)
-        has_losses = self._fabric.loses(host) or self._interfaces.holds(host)
-        return workers <= 1 and not has_servers and not has_losses
+        return workers <= 1 and not has_servers and not self._interfaces.holds(host)
 
     def _make_quick(self, host: str, numbers: Sequence[int]) -> None:
         alone = self._interfaces.alone(host)
@@ -190,10 +172,6 @@ class HostTurns:
             else:
                 self._seats["sink"][number] = 1
             self._seats["port"][number] = 0 if alone else each.port
-
-    def _call(self) -> None:
-        for end in self._fabric.arrived():
-            self._seats["called"][self._by_end.seats(end)] = 1
 
     def _sync_worker(self, number: int) -> None:
         self._seated[number].due = int(self._seats["due"][number])
@@ -207,24 +185,8 @@ class HostTurns:
             seats["busy"][number] = each.waits
 
 
-class _ByEnd:
-    """The numbers of the seats at each host, by the number of the host's end of the cabling."""
-
-    def __init__(self, ends: NDArray[np.uint32], count: int) -> None:
-        """Group seats by end; `ends` are the ends of the seats, `count` is the number of ends."""
-        self.order = np.argsort(ends, kind="stable").astype(np.uint32)
-        """All seats, sorted by end."""
-        self.first = np.zeros(count + 1, np.uint32)
-        """Index in `order` of the first seat of each end. The last item is the number of all seats."""
-        self.first[1:] = np.cumsum(np.bincount(ends, minlength=count))
-
-    def seats(self, end: int) -> NDArray[np.uint32]:
-        """Return the numbers of the seats at the host that is at an end of the cabling."""
-        return self.order[self.first[end] : self.first[end + 1]]
-
-
-class _Quick:
-    """Stations' turns in C (``turns.c``), and the table of seats, one for each station, for the C code."""
+class _Table:
+    """The table of seats for the C code (``turns.c``), which takes turns or says which ones Python takes."""
 
     def __init__(self, cabling: Cabling) -> None:
         self._take = _library().turns_take
@@ -239,12 +201,21 @@ class _Quick:
         weakref.finalize(self, _library().turns_free, ctypes.byref(self._table))
         self._rest = ctypes.c_int32()
 
-    def seat(self, seats: NDArray[Any], by_end: _ByEnd, packet_bytes: int) -> None:
-        """Replace the table's seats; `packet_bytes` is the size of the largest packet of any worker."""
-        waiting = np.zeros(len(by_end.first), np.uint32)
+    def seat(self, seats: NDArray[Any], ends: int, packet_bytes: int) -> None:
+        """Replace the table's seats.
+
+        Args:
+            seats: The seats.
+            ends: Number of ends of the cabling.
+            packet_bytes: Size of the largest packet of any worker.
+        """
+        by_end = np.argsort(seats["end"], kind="stable").astype(np.uint32)
+        first = np.zeros(ends + 1, np.uint32)  # at each end: index in `by_end` of its first seat
+        first[1:] = np.cumsum(np.bincount(seats["end"], minlength=ends))
+        waiting = np.zeros(ends + 1, np.uint32)
         out, lengths = np.zeros(BATCH_PACKETS * packet_bytes, np.uint8), np.zeros(BATCH_PACKETS, np.uint32)
         # kept alive as long as C uses them
-        self._arrays = [seats, by_end.first, by_end.order, waiting, out, lengths]
+        self._arrays = [seats, first, by_end, waiting, out, lengths]
         table = self._table
         table.seats, table.first, table.at, table.waiting, table.out, table.lengths = (
             array.ctypes.data for array in self._arrays

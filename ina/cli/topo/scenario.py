@@ -27,13 +27,13 @@ def list_() -> Reply:
 
     rows = {name: (load_scenario(path), path) for name, path in shipped().items()}
     of = {
-        name: {"summary": each.summary, "topology": each.topology.name, "file": str(path)}
+        name: {"summary": each.summary, "topology": each.network.name, "file": str(path)}
         for name, (each, path) in rows.items()
     }
     table = Listing(
         "Scenarios",
         ["name", "topology", "program", "what happens"],
-        [[name, each.topology.name, each.program, each.summary] for name, (each, _) in rows.items()],
+        [[name, each.network.name, each.settings.program, each.summary] for name, (each, _) in rows.items()],
     )
     return Reply(Result("scenario list", {}, {"scenarios": len(rows)}, of), [table])
 

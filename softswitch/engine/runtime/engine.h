@@ -102,6 +102,8 @@ void engine_unlock(struct engine *);
 int engine_add_memory(struct engine *, uint16_t number, const struct engine_impairments *rx,
                       const struct engine_impairments *tx, int is_cpu, char *error);
 /* `fd` is a bound UDP socket to take over, or -1 to bind one to `local` (0: any). `peer` 0: the first sender. */
+/* Lose frames that arrive at a port (rx) or leave by it (tx) if a random 64-bit number is below a threshold. */
+void engine_set_loss(struct engine *, uint16_t number, uint64_t rx, uint64_t tx);
 int engine_add_udp(struct engine *, uint16_t number, const struct engine_impairments *rx,
                    const struct engine_impairments *tx, int fd, uint16_t local, uint16_t peer, char *error);
 int engine_add_interface(struct engine *, uint16_t number, const struct engine_impairments *rx,
@@ -166,14 +168,10 @@ struct engine_end {
 
 struct cabling;
 
-/* All ports are memory ports. Cables come in the order of their sources. Entrances are the cables, then the ends.
-   For entrances selected by cabling_ask, `survives` is called for each frame that a cable carries or that was
-   scheduled from an end; if it returns 0, the frame is lost. Returns NULL without memory. */
+/* All ports are memory ports. Cables come in the order of their sources. Returns NULL without memory. */
 struct cabling *cabling_create(struct engine *const *, uint32_t count, const struct engine_cable *,
-                               uint32_t cable_count, const struct engine_end *, uint32_t end_count,
-                               int (*survives)(uint32_t entrance));
+                               uint32_t cable_count, const struct engine_end *, uint32_t end_count);
 void cabling_destroy(struct cabling *);         /* call it before its engines are destroyed */
-void cabling_ask(struct cabling *, uint32_t entrance, int asks);
 uint64_t cabling_next_event(const struct cabling *);
 /* Process all events up to `now_us`, or only their first step. Returns the time reached; ENGINE_NEVER: no memory. */
 uint64_t cabling_advance(struct cabling *, uint64_t now_us, int one_step);

@@ -12,7 +12,6 @@
 struct entrance {
     uint32_t engine;
     uint16_t port;
-    bool asks;                      /* call `survives` for each frame */
 };
 
 /* A frame on its way to an entrance. */
@@ -43,7 +42,6 @@ struct cabling {
     uint64_t order, now_us, step_us;
     struct frames frames;           /* of all engines */
     struct departures departures;
-    int (*survives)(uint32_t entrance);
     bool short_of_memory;
 };
 
@@ -151,21 +149,14 @@ static void let_in(struct cabling *cabling, uint32_t number, uint64_t now_us)
     while (inbox->size && first->time_us <= now_us) {
         uint64_t due_us = first->time_us;
         uint32_t entrance = first->entrance;
-        bool asks = entrance >= cabling->cables && cabling->entrance[entrance].asks;
-        struct engine *engine = NULL;
+        struct engine *engine = enter(cabling, number);
+        run_events(engine, due_us * 1000);
         do {
             struct frame *frame = next_under_way(inbox).frame;
-            if (!asks || cabling->survives(entrance)) {
-                if (!engine) {
-                    engine = enter(cabling, number);
-                    run_events(engine, due_us * 1000);
-                }
-                port_receive_shared(engine->ports[cabling->entrance[entrance].port], frame);
-            }
+            port_receive_shared(engine->ports[cabling->entrance[entrance].port], frame);
             frame_release(&cabling->frames, frame);
         } while (inbox->size && first->time_us == due_us && first->entrance == entrance);
-        if (engine)
-            leave(cabling, number);
+        leave(cabling, number);
     }
     cabling->arrival_us[number] = inbox->size ? first->time_us : ENGINE_NEVER;
 }
@@ -319,10 +310,8 @@ static void collect(struct cabling *cabling)
             if (!cabling->waits[end])
                 cabling->waiting[cabling->waitings++] = end;
             cabling->waits[end] = true;
-        } else if (!cabling->entrance[number].asks || cabling->survives(number)) {
-            put(cabling, departed->time_us + cabling->cable[number].delay_us, number, departed->frame);
         } else {
-            frame_release(&cabling->frames, departed->frame);
+            put(cabling, departed->time_us + cabling->cable[number].delay_us, number, departed->frame);
         }
     }
     departures->count = 0;
@@ -377,8 +366,7 @@ static void *copied(const void *source, size_t count, size_t size)
 }
 
 struct cabling *cabling_create(struct engine *const *engines, uint32_t count, const struct engine_cable *cables,
-                               uint32_t cable_count, const struct engine_end *ends, uint32_t end_count,
-                               int (*survives)(uint32_t entrance))
+                               uint32_t cable_count, const struct engine_end *ends, uint32_t end_count)
 {
     struct cabling *made = calloc(1, sizeof *made);
     if (!made)
@@ -386,7 +374,6 @@ struct cabling *cabling_create(struct engine *const *engines, uint32_t count, co
     made->count = count;
     made->cables = cable_count;
     made->entrances = cable_count + end_count;
-    made->survives = survives;
     made->engines = copied(engines, count, sizeof(struct engine *));
     made->inbox = copied(NULL, count, sizeof *made->inbox);
     made->due_us = copied(NULL, count, sizeof *made->due_us);
@@ -404,7 +391,7 @@ struct cabling *cabling_create(struct engine *const *engines, uint32_t count, co
         return NULL;
     }
     for (uint32_t i = 0; i < cable_count; i++) {
-        made->entrance[i] = (struct entrance){cables[i].target, cables[i].target_port, false};
+        made->entrance[i] = (struct entrance){cables[i].target, cables[i].target_port};
         struct port *port = engines[cables[i].source]->ports[cables[i].port];
         port->cabled = true;
         port->departs_later = true;
@@ -418,15 +405,10 @@ struct cabling *cabling_create(struct engine *const *engines, uint32_t count, co
         share(made, engines[i]);
     }
     for (uint32_t i = 0; i < end_count; i++) {
-        made->entrance[cable_count + i] = (struct entrance){ends[i].engine, ends[i].port, false};
+        made->entrance[cable_count + i] = (struct entrance){ends[i].engine, ends[i].port};
         engines[ends[i].engine]->ports[ends[i].port]->way = cable_count + i;
     }
     return made;
-}
-
-void cabling_ask(struct cabling *cabling, uint32_t entrance, int asks)
-{
-    cabling->entrance[entrance].asks = asks != 0;
 }
 
 uint64_t cabling_next_event(const struct cabling *cabling)

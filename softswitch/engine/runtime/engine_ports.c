@@ -80,6 +80,17 @@ int engine_add_memory(struct engine *engine, uint16_t number, const struct engin
     return 0;
 }
 
+/* A direction that has had losses stays impaired. */
+void engine_set_loss(struct engine *engine, uint16_t number, uint64_t rx, uint64_t tx)
+{
+    struct port *port = engine->ports[number];
+    port->rx.config.loss = rx;
+    port->rx.impaired |= rx != 0;
+    port->tx.config.loss = tx;
+    port->tx.impaired |= tx != 0;
+    port->departs_later |= tx != 0;
+}
+
 /* ---------------------------------------------------------------- outboxes */
 
 void outbox_leave(struct port *port, uint32_t frames, uint64_t *counter)

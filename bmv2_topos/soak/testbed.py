@@ -1,7 +1,7 @@
-"""A bed, the testbed of 32 schedules of faults: switches with the compiled program, and admitted jobs.
+"""The testbed of 32 schedules of faults: switches with the compiled program, and admitted jobs.
 
 Before each schedule the slots and counters are cleared, and the jobs' table rows written anew; nothing is
-built again. The next bed takes over the switches, from a `SwitchPool`.
+built again. The next testbed takes over the switches, from a `SwitchPool`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Self
 
 from bmv2_topos.soak import tofino
 from bmv2_topos.soak.programs import GENERATION, SLOT_PREFIX, program_of, slots_of
-from bmv2_topos.soak.schedule import JobPlan, SoakBed
+from bmv2_topos.soak.schedule import JobPlan, SoakTestbed
 from bmv2_topos.testbeds.virtual.admission import SlotRequest, VirtualFleet
 from bmv2_topos.testbeds.virtual.network import Wire
 from controller import Mode, Region
@@ -36,7 +36,7 @@ _JUNK = 0x5A5A_A5A5
 
 
 class SwitchPool:
-    """A pool of switches that run one program. One bed (`SoakBed`) after another uses the switches."""
+    """A pool of switches that run one program, which one testbed after another uses."""
 
     def __init__(self, program: ir.Program) -> None:
         self.program = program
@@ -84,22 +84,22 @@ class SwitchPool:
             switch.close()
 
 
-class BuiltBed:
-    """Running switches for a `SoakBed`: the bed's jobs are admitted, and every port has its far end."""
+class RunningTestbed:
+    """A `SoakTestbed` that is up: its jobs are admitted, and every port has its far end."""
 
-    def __init__(self, bed: SoakBed, pool: SwitchPool) -> None:
-        self.bed = bed
+    def __init__(self, testbed: SoakTestbed, pool: SwitchPool) -> None:
+        self.testbed = testbed
         self.pool = pool
         self.switches: dict[str, Switch] = {}
         self.pipelines: dict[str, Pipeline] = {}
-        for switch in bed.topology.switches:
+        for switch in testbed.topology.switches:
             self.switches[switch.name], self.pipelines[switch.name] = pool.acquire()
-        self.wires, self.host_ports = _wires(bed.topology)
-        self.ways = {name: _ways(bed, name) for name in self.switches}
+        self.wires, self.host_ports = _wires(testbed.topology)
+        self.ways = {name: _ways(testbed, name) for name in self.switches}
         """By switch and job: ports by which the job's packets can leave the switch. Partial sums that the
         job's packets evict leave by these ports, too."""
         self.fleet = VirtualFleet(
-            bed.topology, self.switches, self.pipelines, pool.objects, slots=slots_of(bed.program)
+            testbed.topology, self.switches, self.pipelines, pool.objects, slots=slots_of(testbed.program)
         )
         self._as_built = False
         """True while all jobs still have their first admission, so that `prepare` only updates their rows."""
@@ -129,9 +129,9 @@ class BuiltBed:
                 self.remove(job)
             for plan in plans.values():
                 self.admit(plan, plan.generation)
-            self._as_built = not self.bed.tofino  # on Tofino, a job has many rows
+            self._as_built = not self.testbed.tofino  # on Tofino, a job has many rows
         for name, pipeline in self.pipelines.items():
-            if self.bed.tofino:
+            if self.testbed.tofino:
                 tofino.clear_slots(pipeline)
                 continue
             self._clear_slots(pipeline)
@@ -151,7 +151,7 @@ class BuiltBed:
 
     def _forget_moves(self, pipeline: Pipeline) -> None:
         program = self.pool.program
-        for row in range(1, len(self.bed.placements) + 1):
+        for row in range(1, len(self.testbed.placements) + 1):
             for register in program.registers:
                 if register.startswith(MOVE_PREFIX):
                     pipeline.write_register(register, row, 0)
@@ -162,8 +162,8 @@ class BuiltBed:
         """Rewrite a job's rows in the job tables for the next schedule; its other entries stay the same."""
         for name, admission in self.fleet.jobs[plan.number].switches.items():
             changed = replace(admission, generation=plan.generation)
-            if self.bed.program == "shared":
-                everything = Region(0, 0 if admission.transit else slots_of(self.bed.program))
+            if self.testbed.program == "shared":
+                everything = Region(0, 0 if admission.transit else slots_of(self.testbed.program))
                 changed = replace(
                     changed,
                     region=everything if plan.region is None or admission.transit else plan.region,
@@ -177,9 +177,9 @@ class BuiltBed:
     def admit(self, plan: JobPlan, generation: int) -> None:
         """Admit a job to the switches of its tree, with this generation."""
         request = SlotRequest(
-            self.bed.placements[plan.number - 1],
+            self.testbed.placements[plan.number - 1],
             window=plan.window,
-            slots=self.bed.slots[plan.number - 1],
+            slots=self.testbed.slots[plan.number - 1],
             preempt=plan.preempt,
             region=plan.region,
             max_age_us=plan.max_age_us,
@@ -208,8 +208,8 @@ class BuiltBed:
         """Return the number of packets since the last call, by switch and outcome; reset the counters."""
         self._counted = True
         taken = {}
-        rows = range(len(self.bed.placements) + 1)
-        counter = COUNTER if self.bed.tofino else names.OUTCOMES
+        rows = range(len(self.testbed.placements) + 1)
+        counter = COUNTER if self.testbed.tofino else names.OUTCOMES
         for name, pipeline in self.pipelines.items():
             found: Counter[str] = Counter()
             for row in rows:
@@ -239,22 +239,17 @@ def _wires(topology: Topology) -> tuple[dict[str, dict[int, Wire]], dict[str, tu
     return wires, hosts
 
 
-def _ways(bed: SoakBed, switch: str) -> dict[int, tuple[int, ...]]:
-    topology = bed.topology
-    servers = {placement.server for placement in bed.placements}
+def _ways(testbed: SoakTestbed, switch: str) -> dict[int, tuple[int, ...]]:
+    topology = testbed.topology
+    servers = {placement.server for placement in testbed.placements}
     up = [
         port
         for port, link in topology.ports[switch].items()
         if link.other(switch) == topology.parents[switch] or link.other(switch) in servers
     ]
     ways = {}
-    for job, placement in enumerate(bed.placements, start=1):
-        down = set()
-        for host in placement.workers:
-            node = host
-            while (above := topology.parents[node]) is not None:
-                if above == switch:
-                    down.add(topology.port_to(switch, node))
-                node = above
-        ways[job] = (*sorted(down), *up)
+    for job, placement in enumerate(testbed.placements, start=1):
+        paths = [(host, *topology.way(topology.rack_of[host], topology.root)) for host in placement.workers]
+        below = {path[path.index(switch) - 1] for path in paths if switch in path}
+        ways[job] = (*sorted(topology.port_to(switch, node) for node in below), *up)
     return ways
