@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -60,7 +61,7 @@ def read(path: Path, kind: Any = Any) -> Any:
 def alive(folder: Path) -> Iterator[bool]:
     """Register this process as the owner of a folder until the end of the context; yield True.
 
-    Yield False, and register nothing, if another process is registered.
+    Yield False, and register nothing, if another process is registered. On a full disk, wait for room.
     """
     with (folder / "alive").open("a+") as handle:
         until = time.monotonic() + _LOOK_S
@@ -75,8 +76,14 @@ def alive(folder: Path) -> Iterator[bool]:
                 time.sleep(_LOOK_S / 50)  # a reader may hold the lock (`process_of`)
         handle.seek(0)
         handle.truncate()
-        handle.write(str(os.getpid()))
-        handle.flush()
+        while True:
+            try:
+                os.write(handle.fileno(), str(os.getpid()).encode())
+                break
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                time.sleep(_LOOK_S)
         yield True
 
 

@@ -62,13 +62,12 @@ class _Logs:
     def __init__(self, folders: Mapping[str, str]) -> None:
         self._folders = {name: Path(folder) for name, folder in folders.items()}
         self._lock = threading.Lock()
-        for folder in self._folders.values():
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write(self, spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
         """Append output of a rank to the rank's file; output is lost while the disk is full."""
         path = log_file(self._folders[spec.name], rank)
         with self._lock, contextlib.suppress(OSError):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if path.exists() and path.stat().st_size + len(data) > LOG_BYTES:
                 kept = path.read_bytes()[-LOG_BYTES // 2 :]
                 path.write_bytes(b"... earlier lines are gone ...\n" + kept.partition(b"\n")[2])

@@ -326,6 +326,24 @@ with files.alive(Path(sys.argv[1])):
 """
 
 
+def test_a_runner_that_starts_on_a_full_disk_waits_for_room(tmp_path: Path) -> None:
+    """Found by the soak: it ended, four times within a second, and so its job failed."""
+    folder = tmp_path / "runs" / "7"
+    with disk(folder.parent, 1):
+        folder.mkdir()
+        ballast = fill(folder.parent)
+        command = [sys.executable, "-c", HANGING, str(folder)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as runner:
+            try:
+                until((folder / "alive").exists)
+                assert files.process_of(folder) is None, "it waits for half a second"
+                ballast.unlink()
+                begun(runner, word="lives")
+                assert files.process_of(folder) == runner.pid
+            finally:
+                runner.kill()
+
+
 def test_a_runner_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "STOP_S", 0.5)
     folder = tmp_path / "7"
