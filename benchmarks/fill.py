@@ -7,16 +7,18 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 
 from bmv2_topos.harness.page import END, mark_of, with_tables
 from controller.errors import ControllerError
-from ina.cli.command import count, rate, seconds
+from ina.cli.command import Result, count, print_json, rate, seconds
 from ina.cli.output import table
 
 Option = tuple[tuple[str, ...], dict[str, Any]]
+Seed = Annotated[int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same work.")]
 
 
 def option(*names: str, **given: Any) -> Option:
@@ -95,6 +97,19 @@ def text(column: str, value: object) -> str:
     if column.endswith("_s"):
         return seconds(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if value >= 100 else f"{value:.3f}"
+
+
+def show(name: str, setup: Mapping[str, object], found: Mapping[str, object], *, as_json: bool) -> None:
+    """Print figures by name: as one JSON object, or as a table; mappings are rows of one table."""
+    if as_json:
+        print_json(Result(f"speed {name}", setup, found))
+        return
+    title = f"{name}: {', '.join(f'{key} {value}' for key, value in setup.items() if value is not None)}"
+    rows = {key: value for key, value in found.items() if isinstance(value, Mapping)}
+    if plain := [[key, text(key, value)] for key, value in found.items() if key not in rows]:
+        table(title, ["", ""], plain)
+    if rows:
+        print_rows(title, [{"": key, **row} for key, row in rows.items()])
 
 
 def check(path: Path) -> None:

@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 import httpx
 import typer
 
+from benchmarks.fill import show
 from benchmarks.speed.controller_process import SPINES, Order, cluster
-from benchmarks.speed.shown import show
 from ina.cli.command import Json, say
 from ina.errors import ProcessFailed
 from ina.service.client import Client
@@ -260,7 +260,7 @@ def controller(
         seconds=seconds,
         report=(lambda text: None) if json else lambda text: say(f"ina: {text}"),
     )
-    show("controller", {"jobs": jobs, "load": os.getloadavg()[0]}, found, json=json)
+    show("controller", {"jobs": jobs, "load": os.getloadavg()[0]}, found, as_json=json)
 
 
 def _figure(measured: float, target: float) -> Figure:

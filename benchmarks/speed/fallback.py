@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.speed.shown import show
+from benchmarks.fill import show
 from hostlib import wire
 from hostlib.launch import command_line
 from hostlib.wire.tree import Tree
@@ -200,4 +200,4 @@ def fallback(
     except (RuntimeError, TimeoutError) as error:
         raise Failure(str(error)) from error
     setup = {"lanes": lanes, "workers": workers, "contributions": contributions, "batch": batch}
-    show("fallback", setup, found, json=json)
+    show("fallback", setup, found, as_json=json)

@@ -69,6 +69,12 @@ def reserved(
     Spreads workers evenly over the switches that have hosts. A group of the ranks on the hosts `beside` gets
     further hosts at their switches, or any free hosts in a topology that the user has given.
 
+    Args:
+        fabric: The switches.
+        workers: Number of workers.
+        stack: Ends the reservation when it is closed.
+        beside: The hosts of the ranks of a group; (): the workers are no group.
+
     Raises:
         BadSpec: too few hosts are free, or a switch has no further port.
         ProcessFailed: a port could not be opened.

@@ -10,7 +10,7 @@ import rustworkx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.speed.quality import losses_against_exact
+from benchmarks.speed.decisions import losses_against_exact
 from controller.policies.grouping import matching
 from controller.policies.grouping.matching import match
 from controller.policies.grouping.rounds import Profile, best, group, weights
