@@ -111,7 +111,7 @@ class FallbackServers:
         *,
         resumed: bool = False,
     ) -> None:
-        """Make each of these servers serve exactly these jobs, and wait until all of them do.
+        """Make each of these servers serve exactly these jobs, and wait until they serve the new ones.
 
         With `resumed`, an earlier process has given the jobs to the servers; `check` then finds the servers
         that have lost them since. Raises RunError if a server with jobs cannot be reached.

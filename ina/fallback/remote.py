@@ -89,15 +89,16 @@ class RemoteFallback:
         threading.Thread(target=self._ask, name="ask fallback", daemon=True).start()
 
     def hold(self, jobs: Mapping[int, Mapping[str, Any]]) -> None:
-        """Make the server serve exactly these jobs of the owner, and wait until it does.
+        """Make the server serve exactly these jobs of the owner; if there are new ones, wait until it does.
 
-        Raises ProcessFailed if the server does not answer.
+        A server that is silent stops serving the other jobs once it answers: nothing waits for that. Raises
+        ProcessFailed if the server does not answer.
         """
         with self._change:
             added = [each for job, each in jobs.items() if self._jobs.get(job) != each]
             self._jobs, self._needed_s, self._hold_called = {**jobs}, time.monotonic(), True
             self._say_all(added)
-            if jobs and not self._answers([*jobs][-1]):
+            if added and not self._answers([*jobs][-1]):
                 raise ProcessFailed(f"{self._title} does not answer")
 
     def check(self) -> str | None:

@@ -292,6 +292,7 @@ class Daemon(ServiceLoop[ClusterNetwork]):
             crosses=hold.run.places[name].tree is not None,
             lanes=offers.lanes,
             salted=offers.salted,
+            lacks=plain(offers.lacks),
             paced=self._network.paced or has_slow_links(self.ledger.topology),
             address=switch_address(self.ledger.topology),
         )

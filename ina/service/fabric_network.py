@@ -162,7 +162,8 @@ class FabricNetwork:
     """The switches of a fabric, as a `Network`. A job has the same region of slots on all of its switches.
 
     Attributes:
-        held: The admitted jobs, and the admitted groups of their ranks, by name.
+        held: The admitted jobs, and the admitted groups of their ranks, by their ids on the switches: a group
+            may have the name of another job.
         ends: By name of each job, how its latest run ended, or why the job could not be admitted.
         ended: Why a switch or the fallback server is lost for good; None: none is.
         check_s: Interval, in s, at which the processes of switches are checked.
@@ -187,7 +188,7 @@ class FabricNetwork:
         self._warned = False
         self._restarts = 0
         self._kept_s = -math.inf
-        self.held: dict[str, FabricJob] = {}
+        self.held: dict[int, FabricJob] = {}
         self.ends: dict[str, JobEnd] = {}
         self.ended: str | None = None
         self.on_room: Callable[[], object] = lambda: None
@@ -254,8 +255,8 @@ class FabricNetwork:
         registered = _registration(fabric, spec)
         with fabric.lock, contextlib.ExitStack() as stack:  # a restart of a switch finds the job in `held`
             tree = stack.enter_context(admitted(fabric, spec, registered, region))
-            stack.callback(self.held.pop, spec.name, None)
-            self.held[spec.name] = held = FabricJob(
+            stack.callback(self.held.pop, tree.job, None)
+            self.held[tree.job] = held = FabricJob(
                 spec,
                 hosts=fabric.hosts,
                 tree=tree,
@@ -279,13 +280,13 @@ class FabricNetwork:
 
     def leave(self, held: FabricJob) -> None:
         """Add the counters to a job's or group's result; remove it from the switches and fallback server."""
-        del self.held[held.spec.name]
+        del self.held[held.tree.job]
         with held.undone:
             held.count()
 
     def remove(self, admission: TreeAdmission) -> None:
         """Add the counters to a job's result; remove the job from the switches and the fallback server."""
-        for held in [each for each in list(self.held.values()) if each.tree.job == admission.job]:
+        if (held := self.held.get(admission.job)) is not None:
             self.leave(held)
 
     def resized(self, admission: TreeAdmission, place: Place) -> TreeAdmission:

@@ -78,9 +78,9 @@ class Groups:
         try:
             with contextlib.ExitStack() as stack:
                 group = self._admitted(request, self._hosts(request, stack))
-                stack.callback(self._network.leave, group)
                 self._job.groups.append(group)
-                stack.callback(self._job.groups.remove, group)
+                stack.callback(self._job.groups.remove, group)  # last: until then others wait for its slots
+                stack.callback(self._network.leave, group)
                 rendezvous = stack.enter_context(met(group, self._listen))
                 group.cancelled = self._over
                 group.attendance = Attendance(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller.switches.layout import TreeAdmission
-from controller.switches.model import SwitchInfo
+from controller.switches.model import Feature, SwitchInfo
 from hostlib.launch.launcher import Rendezvous
 from ina.errors import WorkerFailed
 from ina.launch.files import record_of
@@ -65,7 +65,8 @@ class ExternalJob:
 
 def _granted(spec: LaunchSpec, grant: JobGrant) -> JobRun:
     """Return the `JobRun` of a job that a controller has admitted, given the settings in its `grant`."""
-    offers = SwitchInfo(grant["lanes"], 0, 0, 0, mode="shared", salted=grant["salted"])
+    lacks = {Feature(name): part for name, part in grant.get("lacks", {}).items()}
+    offers = SwitchInfo(grant["lanes"], 0, 0, 0, mode="shared", salted=grant["salted"], lacks=lacks)
     switches = {name: each for name, each in grant["switches"].items() if name}
     tree = record_of(TreeAdmission, {"switches": switches, "beside": grant["switches"].get("")})
     return JobRun(spec, hosts=UdpHosts(grant["address"]), tree=tree, offers=offers, paced=grant["paced"])

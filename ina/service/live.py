@@ -83,7 +83,7 @@ class FabricRuns(Executor):
         """Start a run, unless it runs already."""
         if order.number in self._runs:
             return
-        held = [self._network.held[job.name] for job in order.jobs]
+        held = [self._network.held[order.admissions[job.name].job] for job in order.jobs]
         group = GroupRun(
             held,
             [job.offset for job in order.jobs] if self._how.takes_turns else None,
@@ -105,7 +105,7 @@ class FabricRuns(Executor):
 
         Write the job's start, and at the end of the context its ranks' exits, to the job's log.
         """
-        held, listen = self._network.held[job.spec.name], self._how.listen
+        held, listen = self._network.held[job.tree.job], self._how.listen
         with contextlib.ExitStack() as stack:
             rendezvous = stack.enter_context(job.meeting(listen))
             stack.enter_context(contextlib.closing(Groups(self._network, held, rendezvous, listen)))

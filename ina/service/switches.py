@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -233,11 +234,15 @@ class FallbackJobs:
         running = (hold for hold in self._ledger.holds.values() if hold.stage == "running")
         places = (place for hold in running for place in hold.run.places.values())
         resumed = {place.fallback for place in places if place.fallback} - self._served
+        ended: dict[str, str] = {}
         try:
-            await self._serve(resumed, resumed=True)
-            ended = await self._blocking.fallbacks(self._fallbacks.check)
-        except (RunError, OSError) as error:
-            ended = dict.fromkeys(resumed, str(error))
+            for server in sorted(resumed):
+                try:
+                    await self._serve({server}, resumed=True)
+                except (RunError, OSError) as error:
+                    ended[server] = str(error)
+            with contextlib.suppress(OSError):  # a process cannot be started again; the next check retries it
+                ended = await self._blocking.fallbacks(self._fallbacks.check) | ended
         finally:
             self._busy = False
             self._next_s = self._ledger.now_s + FALLBACK_S

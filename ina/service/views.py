@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -280,6 +280,8 @@ class JobGrant(TypedDict):
         crosses: Whether the job's packets cross switches; False if all workers are on one server.
         lanes: Number of values in a packet.
         salted: Whether packets have a salt (see `controller.switches.model.SwitchInfo`).
+        lacks: By feature that the switches' program lacks, the missing part; a controller of an earlier
+            version does not pass it on.
         paced: Whether the workers' time-outs must follow the pace of results, because switches or links are
             slow.
         address: The HOST:PORT to which workers send packets.
@@ -289,6 +291,7 @@ class JobGrant(TypedDict):
     crosses: bool
     lanes: int
     salted: bool
+    lacks: NotRequired[dict[str, str]]
     paced: bool
     address: str
 

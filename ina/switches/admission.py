@@ -66,8 +66,14 @@ def reserved(
 ) -> Sequence[str]:
     """Return a host for each worker, reserved until `stack` is closed.
 
-    Spreads workers evenly over the switches that have hosts. A group of the ranks on the hosts `beside` gets
-    further hosts at their switches, or any free hosts in a topology that the user has given.
+    Spreads workers evenly over the switches that have hosts.
+
+    Args:
+        fabric: The switches.
+        workers: The number of workers.
+        stack: Closing it ends the reservation.
+        beside: The hosts of a group's ranks in their job: the group gets further hosts at their switches, or
+            any free hosts in a topology that the user has given. Empty: the workers are no group.
 
     Args:
         fabric: The switches.

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from ina.errors import ProcessFailed
 from ina.fallback import process as fallback_process
+from ina.fallback import remote
 from ina.fallback import service as fallback_service
 from ina.fallback.process import FallbackProcess
 from ina.fallback.remote import RemoteFallback
@@ -174,3 +176,17 @@ def test_jobs_of_an_owner_that_never_comes_again_are_forgotten(
     monkeypatch.setattr(fallback_service, "OWNER_S", 0.0)
     of(tmp_path, "").stop()
     assert served(service) == []
+
+
+def test_who_takes_jobs_away_does_not_wait_for_a_silent_server(
+    service: FallbackService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each job that ended waited, and a controller kept its GPUs until the server answered."""
+    owner = of(tmp_path, "state")
+    owner.hold(jobs_of(1, 2))
+    monkeypatch.setattr(remote, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(service, "_execute", lambda *_: None)
+    owner.hold(jobs_of(1))
+    with pytest.raises(ProcessFailed, match="does not answer"):
+        owner.hold(jobs_of(1, 3))
+    owner.stop()

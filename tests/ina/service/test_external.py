@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import replace
 
 import pytest
 
 from controller.core import Measured
 from controller.policies.settings import AllocationSettings
+from controller.switches.model import Feature
 from controller.vocabulary import Job
 from ina import faults
 from ina.errors import Conflict, TooMany, Unknown
+from ina.launch.spec import LaunchSpec
+from ina.service import holder
 from ina.service.policies import Policies
 from ina.service.quotas import Quota
 from ina.service.records import LEASE_S
@@ -37,6 +42,16 @@ async def test_a_job_leaves_its_switches_when_nobody_renews_its_lease(served: Se
     assert record.state == "failed"
     assert "has not sent a request for 20 s" in record.reason
     await served.clean()
+
+
+async def test_ranks_are_told_what_the_program_of_the_switches_lacks(served: Served) -> None:
+    """They moved shards through programs that move none."""
+    offers = replace(served.daemon._network.offers, lacks={Feature.SHARDS: "a table"})
+    served.daemon._network.offers = offers
+    await served.daemon.admit(external(), holder="")
+    await served.state("job", "running")
+    grant, spec = served.daemon.grant("job"), LaunchSpec(job=external(), machines=((0,), (1,)))
+    assert holder._granted(spec, json.loads(json.dumps(grant))).offers.lacks == offers.lacks
 
 
 @pytest.mark.parametrize("served", [USUAL], indirect=True)

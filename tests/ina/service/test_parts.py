@@ -1,26 +1,36 @@
-"""Parts of the service that are pure: the next steps, the clock, what is kept, where packets go."""
+"""Parts of the service, alone: next steps, the clock, what is kept, where packets go, who is waited for."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
 from bmv2_topos.testbeds.netns.forwarding import entries, next_port
 from controller.core import Desired, Place, Run
 from controller.core.allocator import surviving
+from controller.errors import OutOfMemory
 from controller.policies.memory.regions import SlotStatus
 from controller.switches.layout import TreeAdmission
 from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
-from controller.vocabulary import Region, Tree
+from controller.vocabulary import Job, Region, Tree
 from controller.vocabulary.catalog import leaf_spine
+from hostlib.meet import GroupRequest
+from ina.errors import ProcessFailed
+from ina.fallback.process import FallbackServers
 from ina.launch.files import plain
+from ina.launch.spec import LaunchSpec
 from ina.service.clock import Clock
+from ina.service.groups import Groups
 from ina.service.policies import Policies
 from ina.service.steps import HeldRun, Resize, Start, Stop, held_run, steps
 from ina.service.store import Store
+from ina.service.switches import FallbackJobs
 from tests.ina.service.test_policies import ledger_of
 
 TREE = Tree("s1", {}, frozenset({"s1"}))
@@ -254,3 +264,45 @@ def test_ordinary_traffic_takes_another_way_around_a_link_that_is_cut() -> None:
 def test_a_host_that_is_cut_off_keeps_the_row_that_it_has_when_all_is_up() -> None:
     up = surviving(BED, (), (), {("h2", "s4")})
     assert entries(BED, "s4", up) == entries(BED, "s4")
+
+
+def test_a_group_waits_for_one_whose_slots_are_being_freed() -> None:
+    """Found by reading: it was refused if it asked after the other had ended, before its slots were free."""
+    refused, network, rendezvous = threading.Event(), MagicMock(full=False), MagicMock()
+
+    def enter(spec: LaunchSpec) -> MagicMock:
+        if network.full:
+            refused.set()
+            raise OutOfMemory(64, 0, 0)
+        network.full = True
+        return MagicMock()  # which runs for no time, and then leaves
+
+    def leave(group: MagicMock) -> None:
+        network.full = not refused.wait(60)
+
+    network.configure_mock(enter=enter, leave=leave)
+    job = MagicMock(groups=[])
+    job.configure_mock(spec=LaunchSpec(job=Job(name="a", workers=2)))  # not as the mock's own argument
+    job.fabric.spec.attached = job.fabric.topology = None
+    groups = Groups(network, job, rendezvous)
+    asked = [groups._threads.submit(groups._serve, GroupRequest(key, (0, 1))) for key in ("one", "two")]
+    assert [each.result(60) for each in asked] == [None, None]
+    groups.close()
+    rendezvous.answer.assert_not_called()
+
+
+def test_a_fallback_server_that_cannot_be_reached_says_nothing_about_another() -> None:
+    """Found by reading: all jobs that failed meanwhile counted as those of a lost server, and ran again."""
+    other = MagicMock(over=False, breaks=0, check=lambda: None)
+    connect = MagicMock(side_effect=lambda _, server, __: other if server == "f2" else gone())
+    gone = MagicMock(side_effect=ProcessFailed("f1 does not answer"))
+    tree, places = MagicMock(beside=None, tree={}), [replace(HERE, fallback=at) for at in ("f1", "f2")]
+    runs = [Run(at, ("a",), (at,), (0,), places={"a": place}) for at, place in enumerate(places)]
+    holds = {run.number: HeldRun(run, "running", admissions={"a": tree}) for run in runs}
+    ledger = MagicMock(holds=holds, now_s=100.0)
+    blocking = MagicMock(fallbacks=AsyncMock(side_effect=lambda call: call()))
+    jobs = FallbackJobs(ledger, FallbackServers(connect), blocking, None)
+    for breaks, ill in ((0, False), (1, True)):
+        ledger.now_s, other.breaks = ledger.now_s + 100.0, breaks
+        asyncio.run(jobs.check())
+        assert [bool(jobs.ill(place)) for place in places] == [True, ill]

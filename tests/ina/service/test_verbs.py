@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from controller.vocabulary import Job
 from ina.errors import StoreError
+from ina.launch.spec import LaunchSpec
 from ina.service.quotas import Quota
 from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served, serving
 
@@ -222,4 +224,15 @@ async def test_two_jobs_run_at_once_where_there_is_room_and_one_after_the_other_
     await served.submit("next", 20, WIDE, "queued")
     assert await served.over("one", "two", "next") == ["completed"] * 3
     assert served.world.completed == {"one": 1, "two": 1, "next": 1}
+    await served.clean()
+
+
+@pytest.mark.parametrize("served", [{"store": "memory"}], indirect=True)
+async def test_a_group_of_ranks_may_have_the_name_of_another_job(served: Served) -> None:
+    """The other job then stayed on the switches, and its lease was renewed no more."""
+    await served.submit("own", ITERATIONS, WIDE)
+    network: Any = served.daemon._network
+    network.leave(network.enter(LaunchSpec(job=Job(name="own", workers=2), places=WIDE)))
+    assert [each.spec.name for each in network.held.values()] == ["own"]
+    assert await served.over() == ["completed"]
     await served.clean()
