@@ -12,7 +12,7 @@ from controller.switches.programs import source_of
 from softswitch import compile_once, preprocess_file
 from softswitch.compiler import ir
 
-FIRST_BED = 1000
+FIRST_TESTBED = 1000
 
 
 @cache
@@ -29,7 +29,7 @@ class ProgramMutant:
     pattern: str
     replacement: str
     program: Mode = "shared"
-    found_on: int = FIRST_BED
+    found_on: int = FIRST_TESTBED
     """The first bed on which it is found, to begin with: from there on any may find it."""
     hides: str = ""
     """The outcome that no packet meets any more, if sums stay right and all collectives end."""
