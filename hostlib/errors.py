@@ -141,9 +141,12 @@ class PeerLost(JobBroken):
     """A rank is known to be gone."""
 
     def __init__(self, reasons: Mapping[int, str], *, job: int, psns: PsnRange) -> None:
-        """Make the error; `reasons` has the reason for each rank that is gone."""
+        """Make the error; `reasons` has the reason for each rank that is gone, in the order of their ends.
+
+        The message keeps the order: the first rank's end is the likely cause of the others'.
+        """
         self.reasons = dict(reasons)
-        lost = "; ".join(f"rank {rank}: {why}" for rank, why in sorted(reasons.items()))
+        lost = "; ".join(f"rank {rank}: {why}" for rank, why in reasons.items())
         super().__init__(f"lost {lost}", job=job, psns=psns, missing=sorted(reasons))
 
 

@@ -270,7 +270,7 @@ def _error_fields(error: JobBroken) -> dict[str, Any]:
     fields["psns"] = [error.psns.first, error.psns.last]
     fields["missing"] = list(error.missing)
     if isinstance(error, PeerLost):
-        fields["reasons"] = sorted(error.reasons.items())
+        fields["reasons"] = list(error.reasons.items())
     return fields
 
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostlib.addresses import parse_address
-from hostlib.errors import InaError, RendezvousError
+from hostlib.errors import NO_PACKETS, InaError, PeerLost, RendezvousError
 from hostlib.meet import (
     FROM_WORKER_BYTES,
     GroupRequest,
@@ -93,6 +93,16 @@ def test_a_death_is_told_to_the_others() -> None:
         assert peers[0].gone() == {1: "killed by SIGKILL"}
         assert peers[0].alive([0, 2])
         assert not peers[0].alive([0, 1])
+
+
+def test_a_rank_that_hears_late_names_the_first_to_end_first() -> None:
+    """Its peers have ended meanwhile, because of the same death."""
+    with joined_job(3) as (meeting, peers):
+        meeting.ended(1, 137, "killed by SIGKILL")
+        meeting.ended(0, 1, "exited with status 1")
+        until(lambda: len(peers[2].gone()) == 2)
+        error = PeerLost(peers[2].gone(), job=7, psns=NO_PACKETS)
+        assert str(error).endswith("lost rank 1: killed by SIGKILL; rank 0: exited with status 1")
 
 
 def test_a_farewell_is_not_a_death_but_the_rank_no_longer_counts_as_alive() -> None:
