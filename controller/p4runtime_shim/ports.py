@@ -32,8 +32,8 @@ class PortEnds:
     def of(cls, description: str, status: str = "UP") -> PortEnds:
         """Parse a port's description; `status` is its ``oper-status``.
 
-        >>> PortEnds.of("udp:127.0.0.1:47001 peer 127.0.0.1:48001")
-        PortEnds(udp='127.0.0.1:47001', peer='127.0.0.1:48001', up=True)
+        >>> PortEnds.of("udp:127.0.0.1:27001 peer 127.0.0.1:28001")
+        PortEnds(udp='127.0.0.1:27001', peer='127.0.0.1:28001', up=True)
         >>> PortEnds.of("if:veth0", "DOWN")
         PortEnds(udp='', peer='', up=False)
         """

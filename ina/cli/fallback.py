@@ -107,13 +107,13 @@ def fallback(asked: FallbackOptions) -> None:
     has the statistics.
 
     Examples:
-        ina fallback --switch 127.0.0.1:47009 --lanes 256
+        ina fallback --switch 127.0.0.1:27009 --lanes 256
 
         ina fallback --switch 10.0.255.1:42592 --transport udp --local 10.0.0.251:42592 --lanes 64
 
         ina fallback --serve --cluster lab.yaml
 
-        ina fallback --switch 127.0.0.1:47009 <commands
+        ina fallback --switch 127.0.0.1:27009 <commands
 
     A line of commands, with a job of four workers on one switch:
 

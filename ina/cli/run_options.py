@@ -251,7 +251,7 @@ class SwitchOptions:
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
             help="With --switch ADDRESS: send packets for port p of the switch to HOST, UDP port PORT + p. "
-            "Default: the addresses that the switch reports by gNMI, or 127.0.0.1:47000.",
+            "Default: the addresses that the switch reports by gNMI, or 127.0.0.1:27000.",
         ),
     ] = None
     worker_base: Annotated[
@@ -260,7 +260,7 @@ class SwitchOptions:
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
             help="With --switch ADDRESS: bind the worker at port p of the switch to HOST, UDP port PORT + p. "
-            "Default: the addresses that the switch reports by gNMI, or 127.0.0.1:48000.",
+            "Default: the addresses that the switch reports by gNMI, or 127.0.0.1:28000.",
         ),
     ] = None
     ports: Annotated[

@@ -185,9 +185,9 @@ def switch(asked: EmbeddedSettings) -> None:
     docs/explanations/security-start.md.
 
     Examples:
-        ina switch --port 1=udp:47001:48001 --port 2=udp:47002:48002 --p4runtime 127.0.0.1:9559
+        ina switch --port 1=udp:27001:28001 --port 2=udp:27002:28002 --p4runtime 127.0.0.1:9559
 
-        ina switch --port 1=udp:47001 --port 2=udp:47002 --p4runtime unix:/run/user/1000/s1.sock
+        ina switch --port 1=udp:27001 --port 2=udp:27002 --p4runtime unix:/run/user/1000/s1.sock
 
         ina switch --port 1=veth:s1-eth1 --port 2=veth:s1-eth2 --program exclusive --lanes 256
 
@@ -201,7 +201,7 @@ def switch(asked: EmbeddedSettings) -> None:
 
         ina switch --program basic.p4 --runtime s1-runtime.json -i 1@veth0 -i 2@veth1
 
-        ina switch --port 1=udp:47001:48001 --p4runtime 127.0.0.1:9559 --log jobs.log
+        ina switch --port 1=udp:27001:28001 --p4runtime 127.0.0.1:9559 --log jobs.log
 
         ina switch --program exclusive --port 1=udp:0 --impair loss=5%,delay=1ms,tx.rate=1G
     """
@@ -277,7 +277,7 @@ def _ports(texts: list[str]) -> dict[int, softswitch.PortSpec]:
     specs: dict[int, softswitch.PortSpec] = {}
     for text in texts:
         number, equals, spec = text.partition("=")
-        refuse(not equals or not number.isdigit(), f"--port {text!r}: want N=SPEC, such as 1=udp:47001")
+        refuse(not equals or not number.isdigit(), f"--port {text!r}: want N=SPEC, such as 1=udp:27001")
         refuse(
             int(number) > softswitch.MAX_PORT, f"--port {text!r}: want a port from 0 to {softswitch.MAX_PORT}"
         )
@@ -295,7 +295,7 @@ def _warn_of_unknown_peers(specs: dict[int, softswitch.PortSpec]) -> None:
         say(
             f"ina: warning: --port {', '.join(map(str, unknown))}: no peer is given, so the first sender"
             " becomes the peer, and that can be any user of this machine; give the peer's UDP port, as in"
-            " 1=udp:47001:48001 (docs/explanations/security.md)"
+            " 1=udp:27001:28001 (docs/explanations/security.md)"
         )
 
 

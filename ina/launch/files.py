@@ -34,7 +34,8 @@ def record_of(kind: type[T], found: object) -> T:
 
 
 _LOOK_S = 0.5
-"""Maximum time, in s, to wait for a folder's lock. `process_of` locks a folder for less time than this."""
+"""Maximum time, in s, to wait for a folder's lock, which `process_of` holds for less time than this; and the
+interval at which a process looks for room on a full disk."""
 
 
 def write(path: Path, value: Any, *, synced: bool = False) -> None:

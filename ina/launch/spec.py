@@ -46,9 +46,10 @@ class MachineAtPort:
     mac: str
 
 
-UDP_BASE, WORKER_BASE = ("127.0.0.1", 47000), ("127.0.0.1", 48000)
+UDP_BASE, WORKER_BASE = ("127.0.0.1", 27000), ("127.0.0.1", 28000)
 """Default addresses and base UDP ports of a running switch and of its hosts. Port p of the switch
-is bound to UDP port 47000 + p. The host at port p of the switch is bound to UDP port 48000 + p."""
+is bound to UDP port 27000 + p. The host at port p of the switch is bound to UDP port 28000 + p.
+These are below the ports that Linux gives to sockets which ask for any port (32768 to 60999)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ Ports are interfaces of OpenConfig (openconfig-interfaces, openconfig-p4rt). The
                                            (ina-p4runtime, a model of this project)
 
 A port's `name` and `id` (which P4Runtime uses) are both its number. The description is the port's
-attachment: ``udp:127.0.0.1:47001``, followed by its peer if it has one, ``shm:PATH``, ``if:NAME``,
+attachment: ``udp:127.0.0.1:27001``, followed by its peer if it has one, ``shm:PATH``, ``if:NAME``,
 ``cpu`` or ``memory``.
 
 Clients can read the leaves once or by polls (Capabilities, Get, Subscribe); they cannot set any.
@@ -86,7 +86,7 @@ def _interface(switch: Switch, number: int) -> Tree:
 
 
 def attachment(switch: Switch, number: int, spec: PortSpec) -> str:
-    """Return the attachment of a port as text, such as ``udp:127.0.0.1:47001``."""
+    """Return the attachment of a port as text, such as ``udp:127.0.0.1:27001``."""
     match spec:
         case UdpPort(peer=peer):
             host, port = switch.port_address(number)

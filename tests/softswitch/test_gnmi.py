@@ -85,7 +85,7 @@ def subscription(text: str, mode: int = ONCE) -> Any:
 
 @pytest.fixture(scope="module")
 def switch() -> Iterator[Switch]:
-    with Switch({1: UdpPort(0, 48001), 2: UdpPort(), 7: MemoryPort()}) as switch:
+    with Switch({1: UdpPort(0, 28001), 2: UdpPort(), 7: MemoryPort()}) as switch:
         yield switch
 
 
@@ -116,7 +116,7 @@ def test_a_port_is_told_with_its_address_state_and_counters(client: Client, swit
     assert state["counters"]["in-discards"] == 3, "no program is loaded"
     _, port = switch.port_address(1)
     ((_, description),) = client.get("interfaces/interface[name=1]/state/description")
-    assert description == f"udp:127.0.0.1:{port} peer 127.0.0.1:48001"
+    assert description == f"udp:127.0.0.1:{port} peer 127.0.0.1:28001"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ina.switches.switch_process import EmbeddedSwitch
 
 PORTS = range(1, 7)
 BLOCK = 32
-BLOCKS = range(20_000, 32_000, BLOCK)
+BLOCKS = range(20_000, 27_000, BLOCK)
 """First ports of blocks that are below what the kernel gives to those who ask for any port: one of these
 could go to another test before the switch, or a worker, has taken it."""
 
@@ -35,8 +35,7 @@ def open_switch(*options: object, p4runtime: str = "127.0.0.1:0", peers: bool = 
     """Start ``ina switch`` with these options besides its ports, which know their peers or learn them."""
     with udp_block() as base:
         workers = base + len(PORTS)
-        specs = [f"{port}=udp:{base + port}" + f":{workers + port}" * peers for port in PORTS]
-        ports = [word for spec in specs for word in ("--port", spec)]
+        ports = [f"--port={port}=udp:{base + port}" + f":{workers + port}" * peers for port in PORTS]
         with EmbeddedSwitch([*ports, *map(str, options)], p4runtime=p4runtime) as switch:
             address = switch.address if switch.address.startswith("unix:") else f"grpc://{switch.address}"
             bases = ("--udp-base", f"127.0.0.1:{base}", "--worker-base", f"127.0.0.1:{workers}")

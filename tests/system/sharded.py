@@ -21,6 +21,7 @@ from bmv2_topos.trace.captures import read_file
 from bmv2_topos.trace.events import Event, events_of
 from hostlib import wire
 from ina.switches.switch_process import EmbeddedSwitch
+from tests.system.attached import udp_block
 from tests.system.command import ROOT, TORCHRUN
 from tests.system.workers.sharded_script import Call
 
@@ -166,8 +167,8 @@ def both(replicas: int, epochs: int) -> tuple[Trained, Trained, list[Row]]:
         The run with gloo; the run in the switch; its links.
     """
     gloo = _train("gloo", replicas, epochs, {})
-    with TemporaryDirectory() as folder:
-        ports = [word for port in PORTS for word in ("--port", f"{port}=udp:0")]
+    with TemporaryDirectory() as folder, udp_block() as base:
+        ports = [f"--port={port}=udp:0:{base + port}" for port in PORTS]
         with EmbeddedSwitch([*ports, "--pcap", folder, "--pcap-snap", "70", "--pcap-notes", ""]) as switch:
             ina = _train("ina", replicas, epochs, {"INA_SWITCH": switch.address})
         shown = captured(Path(folder), ina.jobs)

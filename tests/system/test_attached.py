@@ -47,9 +47,8 @@ def test_two_runs_at_once_share(
 def test_runs_one_after_the_other_are_the_same_peers_to_a_switch_that_was_told_none() -> None:
     with open_switch(peers=False) as attached:
         for program in ("exclusive", "shared", "exclusive"):
-            command = worker("exact.py", 1000, 5000)
             options = ("--program", program, "--replace-program", *LANES, *attached.options)
-            good("run", "-np", 2, *options, *command)
+            good("run", "-np", 2, *options, *worker("exact.py", 1000, 5000))
         assert attached.switch.strangers() == 0
 
 
@@ -62,11 +61,11 @@ def test_the_switch_tells_a_run_where_its_ports_and_their_peers_are(attached: At
 
 
 def test_a_run_whose_worker_address_is_taken_says_so(attached: Attached) -> None:
-    host, _, base = attached.options[-1].rpartition(":")
+    base = int(attached.options[-1].rpartition(":")[2])
     with socket.socket(type=socket.SOCK_DGRAM) as other:
-        other.bind((host, int(base) + PORTS[1]))
+        other.bind(("127.0.0.1", base + PORTS[1]))
         said = refused("run", "-np", 2, *LANES, *attached.options, *worker("sums.py"), status=1)
-    assert f"cannot bind UDP {host}:{int(base) + PORTS[1]} for the host at switch port {PORTS[1]}" in said
+    assert f"cannot bind UDP 127.0.0.1:{base + PORTS[1]} for the host at switch port {PORTS[1]}" in said
     assert "--worker-base" in said
 
 

@@ -96,7 +96,7 @@ def test_a_program_sends_gradients_by_scapy(tmp_path: Path) -> None:
         address = switch.address.removeprefix("grpc://")
         text = program("guides/captures.md", "127.0.0.1:9559", address)
         _, _, _, at, _, hosts = switch.options
-        for ours, theirs in ((at, "47000"), (hosts, "48000")):
+        for ours, theirs in ((at, "27000"), (hosts, "28000")):
             text = text.replace(theirs, ours.rpartition(":")[2])
         assert run(text, tmp_path) == ["result [10, 12, 14, 16]"] * 2
 

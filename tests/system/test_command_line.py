@@ -419,7 +419,7 @@ def test_numbers_agree_with_their_nouns_and_a_table_says_what_it_compares() -> N
 
 
 @pytest.mark.parametrize(
-    ("second", "warned"), [("2=udp:0", "--port 1, 2: no peer"), ("2=udp:0:48002", "--port 1: no peer")]
+    ("second", "warned"), [("2=udp:0", "--port 1, 2: no peer"), ("2=udp:0:28002", "--port 1: no peer")]
 )
 def test_a_switch_warns_of_ports_that_anybody_can_take(second: str, warned: str) -> None:
     done = ina("switch", "--port", "1=udp:0", "--port", second, "--port", "3=memory", "--until-eof", status=0)
@@ -428,7 +428,7 @@ def test_a_switch_warns_of_ports_that_anybody_can_take(second: str, warned: str)
 
 
 def test_a_switch_whose_peers_are_known_warns_of_nothing() -> None:
-    done = ina("switch", "--port", "1=udp:0:48001", "--port", "2=memory", "--until-eof")
+    done = ina("switch", "--port", "1=udp:0:28001", "--port", "2=memory", "--until-eof")
     assert (done.returncode, done.stderr) == (0, "")
 
 

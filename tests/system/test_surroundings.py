@@ -94,7 +94,7 @@ def test_an_older_protobuf_is_named_with_what_mends_it(tmp_path: Path) -> None:
     shutil.copytree(installed, tmp_path / "google" / "protobuf")
     (tmp_path / "google" / "protobuf" / "runtime_version.py").unlink()
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "ina", "switch", "--port", "1=udp:47001:48001"],
+        [sys.executable, "-P", "-m", "ina", "switch", "--port", "1=udp:27001:28001"],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{started.PATH}"},
         capture_output=True,
         text=True,
