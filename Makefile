@@ -5,6 +5,8 @@ PYTHON ?= python3
 # beside each other, which share what they prepare.
 TESTERS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 PYTEST_ARGS ?= -n $(TESTERS) --dist worksteal
+# Tests start commands by the hundred, each of which would compile the sources anew.
+export PYTHONDONTWRITEBYTECODE :=
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := softswitch controller hostlib bmv2_topos ina examples benchmarks p4src tests docs
