@@ -6,23 +6,24 @@ The subpackages of `ina` combine softswitch, controller and hostlib, which do no
 from __future__ import annotations
 
 import contextlib
-import importlib
+import functools
 import logging
 import os
 import signal
 import sys
 import threading
 import warnings
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Final, TextIO
 
-from ina.cli.command import COMPILE, FAILED
+from ina.cli.command import COMPILE, FAILED, Failure
 from ina.cli.errors import Interrupted, verdict
 from ina.cli.screen import replace_unencodable, screen
 from ina.quickly import quickly
 
 SERVERS: Final = (["switch"], ["fallback"], ["admit"])
-"""Commands that other processes start and stop. Their options are parsed without typer (`declared`)."""
+"""Commands that other processes start and stop, where typer may be missing, or of another version."""
 
 _AGAIN_S = 0.01
 """Delay, in seconds, before `_unraisable` sends a signal again. The destructor that the signal interrupted
@@ -86,16 +87,14 @@ def _main() -> int:
 
 
 def _run() -> int:
-    server = sys.argv[1:2] in SERVERS
+    line = sys.argv[1:]
+    server = line[:1] in SERVERS
     if not server:
         screen.progress("loading …")  # the first sign of life on a terminal
     try:
-        if server and "--help" not in sys.argv:
-            from ina.cli.declared import call
-
-            with quickly():
-                module = importlib.import_module(f"ina.cli.{sys.argv[1]}")
-            call(getattr(module, sys.argv[1]), sys.argv[2:])
+        if call := _parsed(line, server and "--help" not in line):
+            screen.progress("")
+            call()
             return 0
         with quickly():
             from ina.cli.commands import app
@@ -117,6 +116,26 @@ def _run() -> int:
             return _complain(_again_as_root(str(error)), FAILED)
         return _complain(*verdict(error))
     return 0
+
+
+def _parsed(line: Sequence[str], server: bool) -> Callable[[], None] | None:
+    """Return a function that runs the command of a command line; None if typer must help or explain.
+
+    Typer takes longer to load than many commands run. Raises Failure for wrong usage of a `server`, which
+    typer does not explain.
+    """
+    from ina.cli.catalog import command_of
+    from ina.cli.declared import flattened, read
+
+    if (found := command_of(line)) is None:
+        return None
+    command, options = flattened(found[0]), found[1]
+    try:
+        return functools.partial(command, **read(command, options))
+    except Failure:
+        if server:
+            raise
+        return None
 
 
 def _warn(

@@ -6,9 +6,8 @@ type, a default and, as `Declared`, names and help:
 
     loss: Annotated[float, Declared(help="Lose each frame with this probability.")] = 0.0
 
-`call` parses the options of commands that other processes start (`ina.cli.SERVERS`): there typer may be
-missing, of another version, or slow to load. For all other commands, and for all help, `ina.cli.commands`
-passes the same declarations to typer.
+`read` parses the options of a command without typer, which takes longer to load than many commands run. For
+help, and to explain wrong usage, `ina.cli.commands` passes the same declarations to typer.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ import math
 import os
 import types
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from ina.cli.command import USAGE, Declared, Failure, Json, Reply, print_json, refuse
 
@@ -165,6 +164,11 @@ class _Parameter:
         return cls(parameter.name, get_args(kind)[0] if many else kind, many, declared)
 
     @property
+    def is_argument(self) -> bool:
+        """Whether the value stands on the command line without a name."""
+        return bool(self.declared.keywords.get("argument"))
+
+    @property
     def words(self) -> dict[str, bool]:
         """The option's names on a command line, such as --json. For a flag: the value that each name sets."""
         own = f"--{self.name.replace('_', '-')}"
@@ -185,18 +189,9 @@ class _Parameter:
             if not least <= value <= most:  # NaN is in no range
                 bounds = [f"from {least}"] * (least > -math.inf) + [f"to {most}"] * (most < math.inf)
                 raise Failure(f"{word} {text}: want a number{' '.join(['', *bounds])}", USAGE)
-        if self.kind is Path:
-            check_path(self.declared, f"{word} ", value)
+        if self.kind is Path and "parser" not in self.declared.keywords:  # with a parser, it may be no path
+            check_path(self.declared, f"{word} " * bool(word), value)
         return value
-
-
-def call(command: Callable[..., None], line: Sequence[str]) -> None:
-    """Parse the options in `line`, and call the command.
-
-    Raises Failure for wrong usage, and the errors of the command.
-    """
-    flat = flattened(command)
-    flat(**read(flat, line))
 
 
 def read(command: Callable[..., None], line: Sequence[str]) -> dict[str, Any]:
@@ -206,16 +201,21 @@ def read(command: Callable[..., None], line: Sequence[str]) -> dict[str, Any]:
     """
     signature = inspect.signature(command).parameters
     parameters = [_Parameter.of(each) for each in signature.values()]
-    by_word = {word: each for each in parameters for word in each.words}
+    by_word = {word: each for each in parameters if not each.is_argument for word in each.words}
     values: dict[str, Any] = {}
+    arguments: list[str] = []
     left = deque(line)
     while left:
         word, equals, text = left.popleft().partition("=")
+        if word == "--" and not equals:
+            arguments += left
+            break
+        if word[:1] != "-" or word == "-":
+            arguments.append(f"{word}{equals}{text}")
+            continue
         if word not in by_word and word[:2] in by_word:  # -n4
-            word, equals, text = word[:2], "=", word[2:]
-        if (found := by_word.get(word)) is None:
-            near = [f" (did you mean {each}?)" for each in difflib.get_close_matches(word, by_word, n=1)]
-            raise Failure(f"no such option: {word}{''.join(near)}", USAGE)
+            word, equals, text = word[:2], "=", word[2:] + equals + text
+        found = by_word.get(word) or _no_option(word, by_word)
         refuse(found.kind is bool and equals, f"{word} takes no value")
         if found.kind is bool:
             values[found.name] = found.words[word]
@@ -224,10 +224,20 @@ def read(command: Callable[..., None], line: Sequence[str]) -> dict[str, Any]:
         value = found.value(word, text if equals else left.popleft())
         values[found.name] = [*values.get(found.name, ()), value] if found.many else value
     for each in parameters:
+        if each.is_argument and arguments:
+            taken = [each.value("", text) for text in (arguments if each.many else arguments[:1])]
+            values[each.name], arguments = taken if each.many else taken[0], arguments[len(taken) :]
         variable = each.declared.keywords.get("envvar", "")
         if each.name not in values and (text := os.environ.get(variable, "")):
             values[each.name] = each.value(variable, text)
         values.setdefault(each.name, signature[each.name].default)
         if values[each.name] is inspect.Parameter.empty:
             raise Failure(f"{next(iter(each.words))} is missing", USAGE)
+    if arguments:
+        _no_option(arguments[0], by_word)
     return values
+
+
+def _no_option(word: str, known: Collection[str]) -> NoReturn:
+    near = [f" (did you mean {each}?)" for each in difflib.get_close_matches(word, known, n=1)]
+    raise Failure(f"no such option: {word}{''.join(near)}", USAGE)

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,10 +20,11 @@ from typer.testing import CliRunner
 
 from controller.vocabulary import Job, parse_jobs
 from ina.cli.admit import admit
+from ina.cli.catalog import command_of
 from ina.cli.cluster_options import ranks_on
 from ina.cli.command import USAGE, Declared, Failure, Listing, Reply, Result
 from ina.cli.commands import app, for_typer, load
-from ina.cli.declared import call, check_output, flattened, read
+from ina.cli.declared import check_output, flattened, read
 from ina.cli.run_options import MemoryOptions
 from tests.system.command import good, here, report
 
@@ -98,7 +100,7 @@ def test_a_reply_is_an_object_or_parts_and_then_a_failure(
     arguments: list[str], printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(Failure, match="too wide"):
-        call(frame, ["--width=6", *arguments])
+        flattened(frame)(**read(flattened(frame), ["--width=6", *arguments]))
     assert capsys.readouterr().out.endswith(printed)
 
 
@@ -156,6 +158,31 @@ def test_every_option_and_argument_has_a_help_text() -> None:
         for parameter in command.params
         if not (getattr(parameter, "help", None) or "").strip()
     ] == []
+
+
+def values(parse: Callable[[list[str]], dict[str, Any]], words: list[str]) -> dict[str, Any] | None:
+    """Return the values that `parse` finds in a command's line; None: it refuses the line."""
+    try:
+        return {name: None if value == () else value for name, value in parse(words).items()}
+    except Exception:
+        return None
+
+
+def test_examples_are_read_without_typer_as_by_typer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own parser must refuse what it does not know, as typer then reads the line."""
+    for module in ("declared", "commands"):
+        monkeypatch.setattr(f"ina.cli.{module}.check_path", lambda *_: None)
+    read_lines = 0
+    for name, command in commands():
+        for line in re.findall(rf"^ *{name}(?: .*)?$", command.epilog or "", re.MULTILINE):
+            words = shlex.split(line)[name.count(" ") + 1 :]
+            if (found := command_of(name.split()[1:])) is not None:
+                own = flattened(found[0])
+                ours = values(lambda words, own=own: read(own, words), words)
+                theirs = values(lambda words, of=command: of.make_context("", [*words]).params, words)
+                assert ours == theirs, line
+                read_lines += ours is not None
+    assert read_lines > 150
 
 
 def test_an_option_has_one_help_text_wherever_it_means_the_same() -> None:
