@@ -451,7 +451,7 @@ def app():
 commands.app = app
 cli.main()
 """
-    command = [sys.executable, "-c", script, "run"]
+    command = [sys.executable, "-c", script, "--version"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 128 + signal.SIGINT
     assert done.stdout == ""
