@@ -87,7 +87,7 @@ def wrong(path: str, text: str, commands: frozenset[str] = frozenset()) -> list[
 
 def commands(path: Path) -> frozenset[str]:
     """Return the names that commands of a module have: those registered there or above, and its own."""
-    lists = [path, ROOT / "ina/cli/commands.py", ROOT / "ina/cli/service/controller.py"]
+    lists = [path, ROOT / "ina/cli/catalog.py", ROOT / "ina/cli/service/controller.py"]
     text = "".join(each.read_text(encoding="utf-8") for each in lists)
     return frozenset(re.findall(rf'{path.stem}:(\w+)"', text)) | {path.stem, f"{path.stem}_"}
 
