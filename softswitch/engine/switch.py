@@ -88,7 +88,6 @@ class Switch:
         self._ports = dict(ports)
         self._seed = seed
         self._groups: dict[int, list[tuple[int, int]]] = {}
-        self._sessions: dict[int, tuple[list[tuple[int, int]], int]] = {}
         self._cpu_ports = [n for n, spec in ports.items() if isinstance(spec, MemoryPort) and spec.cpu]
         self._packet_in: PacketIn | None = None
         self._failure: SwitchError | None = None
@@ -204,14 +203,6 @@ class Switch:
         _check_members(members)
         with self.locked():
             self._engine.set_session(session, members, truncate)
-            self._sessions.pop(session, None)
-            if members is not None:
-                self._sessions[session] = (list(members), truncate)
-
-    def clone_sessions(self) -> dict[int, tuple[list[tuple[int, int]], int]]:
-        """Return, for each clone session by number, its members and its truncation in bytes (0: none)."""
-        with self.locked():
-            return {s: (list(members), truncate) for s, (members, truncate) in self._sessions.items()}
 
     # ------------------------------------------------------------------ frames
 
