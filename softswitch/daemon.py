@@ -183,7 +183,14 @@ def run_switch(asked: SwitchSettings) -> None:
             captures = None
             if asked.capture is not None:
                 captures = stack.enter_context(CaptureFiles(switch, asked.capture))
-            described = _description(switch, service, asked)
+            described = {
+                "p4runtime": service.address,
+                "grpc_port": service.port,
+                **_reached_at(switch),
+                "device_id": asked.device_id,
+                "program": asked.program.stem if asked.program else None,
+                **asked.greeting,
+            }
             if asked.bfrt is not None:
                 # Imported here, because few switches use it.
                 from softswitch.bfrt import BfrtService
@@ -247,17 +254,6 @@ def _refused() -> Iterator[None]:
         yield
     except RequestError as error:
         raise PipelineError(str(error)) from error
-
-
-def _description(switch: Switch, service: Service, settings: SwitchSettings) -> dict[str, object]:
-    return {
-        "p4runtime": service.address,
-        "grpc_port": service.port,
-        **_reached_at(switch),
-        "device_id": settings.device_id,
-        "program": settings.program.stem if settings.program else None,
-        **settings.greeting,
-    }
 
 
 def _reached_at(switch: Switch) -> dict[str, object]:

@@ -95,15 +95,13 @@ def main() -> None:
     if args.output:
         both = {_key(each): each for each in (*published(args.output / "p4testgen.json"), *found)}
         found = [both[key] for key in sorted(both)]
-        tables = _tables(found)
-        publish(args.output, "p4testgen", tables, [asdict(each) for each in found])
+        publish(args.output, "p4testgen", _tables(found), [asdict(each) for each in found])
 
 
 def published(path: Path) -> list[Found]:
     """Return the rows of an earlier run; none if the file is not there."""
-    if not path.exists():
-        return []
-    return [Found(**row) for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    return [Found(**row) for row in rows]
 
 
 def _key(found: Found) -> tuple[str, str, str]:

@@ -94,14 +94,17 @@ def workload(name: str, seed: int) -> tuple[list[Job], Topology]:
     parts = replace(family.parts, seed=seed)
     topology = fabrics.fat_tree(4, 2, parts) if family.fat_tree else fabrics.leaf_spine(2, 4, 4, parts)
     if family.slow:
-        names = [server.name for server in topology.servers]
-        slow = {*rng.sample(names, round(family.slow * len(names)))}
-        links = (
-            replace(link, rate_bps=SLOW_BPS) if slow & {link.a, link.b} else link for link in topology.links
-        )
-        topology = replace(topology, links=tuple(links))
+        topology = slowed(topology, family.slow, rng)
     jobs = generate(JOBS, topology, seed=seed, models=family.models, gap_s=family.gap_s)
     return [_dressed(job, number, family, topology, rng) for number, job in enumerate(jobs)], topology
+
+
+def slowed(topology: Topology, share: float, rng: random.Random) -> Topology:
+    """Return a cluster where a share of the servers, drawn, have links of a tenth of the rate."""
+    names = [server.name for server in topology.servers]
+    slow = {*rng.sample(names, round(share * len(names)))}
+    links = (replace(link, rate_bps=SLOW_BPS) if slow & {link.a, link.b} else link for link in topology.links)
+    return replace(topology, links=tuple(links))
 
 
 def _dressed(job: Job, number: int, family: Family, topology: Topology, rng: random.Random) -> Job:

@@ -74,7 +74,7 @@ class Sums:
         if self._way.isdigit():
             found = self._fixed(rows)
         elif self._block:
-            found = self._in_fields(name, rows)
+            found = self._in_fields(name, rows, encodings.per_lane(self._block))
         else:
             exponent = np.max([quantize.exponents(row) for row in rows], axis=0)
             integers = np.stack([quantize.quantize(row, exponent, workers) for row in rows])
@@ -82,9 +82,8 @@ class Sums:
             found = quantize.dequantize(integers.sum(axis=0, dtype=np.int32), exponent, workers, average=True)
         return found.reshape(-1)[:size].reshape(stack[0].shape)
 
-    def _in_fields(self, name: str, rows: Floats) -> Floats:
-        assert self._block is not None
-        workers, fields = len(rows), encodings.per_lane(self._block)
+    def _in_fields(self, name: str, rows: Floats, fields: int) -> Floats:
+        workers = len(rows)
         exponent = np.max([quantize.exponents(row) for row in rows], axis=0)
         lanes = np.stack([quantize.pack(row, exponent, workers, fields) for row in rows])
         self._rest[name] = np.stack([quantize.rest(row, exponent, workers, fields) for row in rows])

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import product
 from typing import Final
 
+from benchmarks.pages.families import slowed
 from bmv2_topos.harness import (
     Call,
     Experiment,
@@ -46,7 +47,6 @@ SHARES: Final = (0.05, 0.2, 0.5, 1.0)
 ECMP, ECMP_EVERYWHERE, GRID = "ecmp", "ecmp-everywhere", "grid"
 DRAWN, REFINED = "grid, not refined", "grid, without its program"
 ROUTED: Final = ("tor-only", "shortest-path", ECMP, ECMP_EVERYWHERE, REFINED, DRAWN, GRID)
-SLOW_LINK_BPS: Final = 10e9
 TREES: Final[Mapping[str, Callable[[fabrics.Parts], Topology]]] = {
     "fat-tree, 80 switches, 192 servers": lambda parts: fabrics.fat_tree(8, 6, parts),
     "leaf-spine, 60 switches, 500 servers": lambda parts: fabrics.leaf_spine(10, 50, 10, parts),
@@ -100,15 +100,11 @@ def simulated(placement: str, slots: int, trunk_bps: float, seed: int) -> Result
 def on_mixed_links(placement: str, odd: bool, seed: int) -> ResultRow:
     """Return the same for a cluster with half of the servers on slow links; `odd`: with odd sizes."""
     rng = random.Random(seed)
-    plain = cluster(*USUAL)
-    slow = {*rng.sample([server.name for server in plain.servers], len(plain.servers) // 2)}
-    links = (
-        replace(link, rate_bps=SLOW_LINK_BPS) if slow & {link.a, link.b} else link for link in plain.links
-    )
+    topology = slowed(cluster(*USUAL), 0.5, rng)
     jobs = workload(seed)
     if odd:
         jobs = [replace(job, workers=rng.choice((3, 5, 7, 11, 13))) for job in jobs]
-    return _simulated(placement, jobs, replace(plain, links=tuple(links)), seed)
+    return _simulated(placement, jobs, topology, seed)
 
 
 def _simulated(placement: str, jobs: Sequence[Job], topology: Topology, seed: int) -> ResultRow:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 
 from benchmarks.fill import fill, option, parse_options
@@ -153,10 +154,9 @@ def synergy(options: argparse.Namespace) -> list[ResultRow]:
 
 def _rounds(matrices: str, mixes: Sequence[str], *options: object) -> list[ResultRow]:
     rows: list[ResultRow] = []
-    for mix in mixes:
-        for sizes in SIZES:
-            made = _module("synergy", "allocate", *options, "--mix", mix, "--sizes", sizes)
-            rows += _labelled(made, table="allocate", matrices=matrices, mix=mix, sizes=sizes)
+    for mix, sizes in product(mixes, SIZES):
+        made = _module("synergy", "allocate", *options, "--mix", mix, "--sizes", sizes)
+        rows += _labelled(made, table="allocate", matrices=matrices, mix=mix, sizes=sizes)
     return rows
 
 

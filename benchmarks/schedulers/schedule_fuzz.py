@@ -109,7 +109,7 @@ def draw(number: int, policies: Sequence[str]) -> Case:
     jobs = [
         replace(
             spec,
-            gpus=rng.randint(1, _room(cluster, spec.vc)) if any_size else spec.gpus,
+            gpus=rng.randint(1, cluster.part(spec.vc).gpus) if any_size else spec.gpus,
             arrival_s=0.0 if together else spec.arrival_s,
             restart_s=restart_s * rng.choice((0.0, 1.0, 1.0)),
         )
@@ -209,10 +209,6 @@ def _cluster(rng: random.Random, *, equal: bool) -> Cluster:
         return Cluster.uniform(rng.randint(1, 4), rng.choice((1, 2, 3, 4, 8)), cpus=24, memory_gb=500)
     sizes = [rng.choice((1, 2, 3, 4, 6, 8)) for _ in range(rng.randint(2, 5))]
     return Cluster(tuple(_node(rng, size, f"n{number}") for number, size in enumerate(sizes)))
-
-
-def _room(cluster: Cluster, vc: str) -> int:
-    return cluster.part(vc).gpus
 
 
 def _node(rng: random.Random, gpus: int, name: str) -> Server:

@@ -35,7 +35,7 @@ from controller.policies.scheduling.sharing.family import (
     draw_kinds,
 )
 from controller.policies.scheduling.sharing.forests import Model, Sample, draw, model_for
-from controller.policies.scheduling.sharing.packing import Packer, Packing
+from controller.policies.scheduling.sharing.packing import Packer
 from controller.policies.scheduling.sharing.pairs import (
     BadTraining,
     InterferenceModel,
@@ -129,10 +129,6 @@ def _with(needs: SharingConfig, **options: Any) -> SharingConfig:
     return replace(needs, options=replace(needs.options, **options))
 
 
-def _first(allowed: Sequence[Packing]) -> Packing:
-    return allowed[0]
-
-
 def _every(length_s: int, make: Callable[[SharingConfig], Policy]) -> NamedPolicy:
     return NamedPolicy(f"preempts every {length_s} s", lambda n: make(_with(n, interval_s=float(length_s))))
 
@@ -151,7 +147,7 @@ ABLATIONS: Mapping[str, NamedPolicy] = {
     ),
     "first-fit": NamedPolicy(
         "the first partner that is allowed, by priority",
-        lambda n: _without(n, n.scenario.forests.fresh(), choose=_first),
+        lambda n: _without(n, n.scenario.forests.fresh(), choose=lambda allowed: allowed[0]),
     ),
     **{f"interval-{s}": _every(s, SharingConfig.sharing) for s in FIXED_S},
     "preemptions-not-counted": NamedPolicy(

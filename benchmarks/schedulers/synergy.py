@@ -212,8 +212,7 @@ def run_allocators(options: argparse.Namespace) -> tuple[list[dict[str, object]]
         seeds=options.seeds,
         pruned=options.pruned,
     )
-    title = f"{options.servers * 8} GPUs, {options.seeds} seeds"
-    return rows, title
+    return rows, f"{options.servers * 8} GPUs, {options.seeds} seeds"
 
 
 def run_end_to_end(options: argparse.Namespace) -> tuple[list[dict[str, object]], str]:

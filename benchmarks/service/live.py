@@ -110,8 +110,7 @@ class Controller:
     @property
     def process(self) -> int | None:
         """Its process; None: it does not run, or has ended."""
-        running = self._process is not None and self._process.poll() is None
-        return self._process.pid if running and self._process is not None else None
+        return None if self._process is None or self._process.poll() is not None else self._process.pid
 
     @property
     def url(self) -> str:

@@ -18,9 +18,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchmarks.fill import check, fill, option, parse_options
 from benchmarks.service.live import CLUSTER, SIZES, Controller, TrialFailed, opened_testbed, running
@@ -163,14 +164,10 @@ def _end(mishaps: Mishaps, outcome: Outcome) -> None:
     """Make all repairs, wait until all jobs are over, and check their ends and the remains."""
     mishaps.mend(all_of_it=True)
     client = mishaps.client
-    give_up_s = time.monotonic() + END_S
-    while going := [job for job in client.jobs() if not job["over"]]:
-        if time.monotonic() > give_up_s:
-            outcome.problems += [
-                f"job {job['name']} is {job['state']} {END_S:g} s later: {job['reason']}" for job in going
-            ]
-            break
-        time.sleep(1.0)
+    going = _remaining(lambda: [job for job in client.jobs() if not job["over"]], END_S)
+    outcome.problems += [
+        f"job {job['name']} is {job['state']} {END_S:g} s later: {job['reason']}" for job in going
+    ]
     for job in client.jobs():
         expected = mishaps.expected.get(job["name"])
         if expected is None:
@@ -180,12 +177,16 @@ def _end(mishaps: Mishaps, outcome: Outcome) -> None:
     if lost := mishaps.expected.keys() - {job["name"] for job in client.jobs()}:
         outcome.problems.append(f"the controller does not know jobs {', '.join(sorted(lost))}")
     state, own = mishaps.folder / "state", mishaps.controller.process
-    give_up_s = time.monotonic() + CLEAN_S
-    while left := [*left_of_jobs(mishaps.testbed, state, own), *_differences(client)]:
-        if time.monotonic() > give_up_s:
-            outcome.problems += [f"left {CLEAN_S:g} s later: {each}" for each in left]
-            break
+    left = _remaining(lambda: [*left_of_jobs(mishaps.testbed, state, own), *_differences(client)], CLEAN_S)
+    outcome.problems += [f"left {CLEAN_S:g} s later: {each}" for each in left]
+
+
+def _remaining(found: Callable[[], list[Any]], within_s: float) -> list[Any]:
+    """Return nothing as soon as nothing is found any more, or what is still found after some time."""
+    give_up_s = time.monotonic() + within_s
+    while (left := found()) and time.monotonic() <= give_up_s:
         time.sleep(1.0)
+    return left
 
 
 def _differences(client: Client) -> list[str]:

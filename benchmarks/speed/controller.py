@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import json as json_module
 import os
 import secrets
 import shutil
@@ -19,10 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-import httpx
 import typer
 
 from benchmarks.fill import show
@@ -62,21 +60,12 @@ def storm(url: str, jobs: Sequence[Mapping[str, Any]], senders: int = SENDERS) -
         parts = list(pool.map(send, (jobs[number::senders] for number in range(senders))))
     took_s = time.perf_counter() - begin
     answers = {name: status for part in parts for name, status in part.items()}
-    accepted = len({name for name, status in answers.items() if status == 201} & _names(url))
+    with Client(url) as client:
+        known = {each["name"] for each in client.jobs()}
+    accepted = sum(status == 201 and name in known for name, status in answers.items())
     reasons = Counter(str(status) for status in answers.values() if status >= 400)
     lost = len(jobs) - accepted - reasons.total()
     return {"took_s": took_s, "accepted": accepted, "refused": dict(reasons), "lost": lost}
-
-
-def _names(url: str) -> set[str]:
-    found: set[str] = set()
-    after: int | None = 0
-    with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
-        while after is not None:
-            page = client.get("/v1/jobs", params={"after": after}).json()
-            found.update(job["name"] for job in page["jobs"])
-            after = page["next"]
-    return found
 
 
 LEAVES, HOSTS = 8, 8
@@ -91,7 +80,7 @@ class _Daemon:
 
     def __init__(self, folder: Path, order: Order) -> None:
         path = folder / "order.json"
-        path.write_text(json_module.dumps(asdict(order)))
+        path.write_text(json.dumps(asdict(order)))
         begin = time.perf_counter()
         self._log = folder / "controller.log"
         with self._log.open("a") as log:
@@ -108,15 +97,9 @@ class _Daemon:
         if not line:
             status, message = self.process.wait(), self._log.read_text().strip().rpartition("\n")[2]
             raise ProcessFailed(f"the controller that is measured ended with status {status}: {message}")
-        found = json_module.loads(line)
+        found = json.loads(line)
         self.url: str = found["url"]
         self.ready_s: float = found["ready_s"]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
 
     def kill(self) -> None:
         """Kill it."""
@@ -198,8 +181,7 @@ def measure(
             took = [_admission(client, resident + number) for number in range(admissions)]
         report("killing the controller")
         daemon.kill()
-        daemon = _Daemon(folder, order)
-        restart_s, restart_whole_s = daemon.ready_s, daemon.whole_s
+        restarted = daemon = _Daemon(folder, order)
         report("idle, with all jobs")
         _settle(daemon)
         idle_resident = daemon.share(seconds)
@@ -210,8 +192,7 @@ def measure(
         for name in names:
             switches[name] = stack.enter_context(_switch(folder, name))
             assert switches[name].address
-        daemon = _Daemon(folder, order)
-        empty_s = daemon.ready_s
+        emptied = daemon = _Daemon(folder, order)
         _settle(daemon)
         report(f"{submissions} submissions")
         before = daemon.memory()
@@ -224,9 +205,9 @@ def measure(
         return {
             "admission of a job, median": _figure(statistics.median(took), 0.1),
             "admission, the longest": _figure(max(took), 0.1),
-            "restart: all switches compared": _figure(restart_s, 2.0),
-            "restart, with the start of the process": _figure(restart_whole_s, 2.0),
-            "restart, all switches empty": _figure(empty_s, 2.0),
+            "restart: all switches compared": _figure(restarted.ready_s, 2.0),
+            "restart, with the start of the process": _figure(restarted.whole_s, 2.0),
+            "restart, all switches empty": _figure(emptied.ready_s, 2.0),
             "submissions at once": {**_figure(found["took_s"], storm_target_s), **found},
             "submissions: processor time": _figure(storm_processor_s, storm_target_s),
             "submissions: memory, bytes": {"measured": after - before, "memory_before": before},

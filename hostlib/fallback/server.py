@@ -59,6 +59,14 @@ class FallbackLink(PacketSocket):
             with contextlib.suppress(OSError):  # the switch does not listen yet
                 self.socket.send(b"")
 
+    def add(self, job: FallbackJob) -> None:
+        """Raise ConfigError for a job with a worker beside the server: this socket has one far end."""
+        if job.beside is not None:
+            raise ConfigError(f"job {job.job}: this server has no workers beside it")
+
+    def remove(self, job: int) -> None:
+        """Do nothing: `add` adds nothing."""
+
     def pump(self, core: FallbackCore, control: int, deadline: int) -> None:
         """Serve until `deadline` (monotonic ns), a signal, or until `control` (-1: none) is readable.
 
@@ -146,8 +154,7 @@ class FallbackServer:
                     if type(argument) is not int:
                         raise ConfigError(f"remove is {argument!r}, must be the id of a job")
                     self.core.remove_job(argument)
-                    if isinstance(self.link, BesideLink):
-                        self.link.remove(argument)
+                    self.link.remove(argument)
                     return {"removed": argument}
                 case "statistics":
                     return {"statistics": self.statistics()}
@@ -175,11 +182,6 @@ class FallbackServer:
         self.link.close()
 
     def _add(self, job: FallbackJob) -> None:
-        if not isinstance(self.link, BesideLink):
-            if job.beside is not None:
-                raise ConfigError(f"job {job.job}: this server has no workers beside it")
-            self.core.add_job(job)
-            return
         self.core.add_job(job)
         try:
             self.link.add(job)

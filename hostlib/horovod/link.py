@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostlib.horovod.negotiation import Announcement, Coordinator, Request
-from hostlib.meet import Lines, MessageError, encode
+from hostlib.meet import Lines, MessageError, encode, shut_down
 from hostlib.meet.connections import FirstRank, reach
 from hostlib.meet.private_folder import private_folder
 
@@ -108,8 +108,7 @@ class Link:
         self._over.wait(max(0.0, until_s - time.monotonic()))
         self._end("")
         for connection in self._connections.values():
-            with contextlib.suppress(OSError):  # the far end has closed
-                connection.shutdown(socket.SHUT_RDWR)
+            shut_down(connection)
         for thread in self._threads:
             thread.join()
         for connection in self._connections.values():
@@ -207,7 +206,7 @@ def connect(rank: int, size: int, *, host: str, share: Callable[[str], str]) -> 
         return {0: reach(at, rank, size, token, CONNECT_S)}
     token = secrets.token_hex(16)
     path = private_folder() / f"horovod-{token}"
-    with contextlib.closing(FirstRank(("", 0) if host else path, range(1, size), size, token)) as first:
+    with FirstRank(("", 0) if host else path, range(1, size), size, token) as first:
         share(json.dumps([[host, int(first.address.rpartition(":")[2])] if host else str(path), token]))
         first.gather(CONNECT_S)
         return first.connections

@@ -27,12 +27,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from hostlib.interleave.member import VARIABLE
 from hostlib.interleave.stages import KEPT, STAGES, GroupError, Iteration
 from hostlib.interleave.turn_order import Member, TurnOrder
-from hostlib.meet import FROM_WORKER_BYTES, Lines, encode
+from hostlib.meet import FROM_WORKER_BYTES, Lines, encode, shut_down
 from hostlib.meet.connections import Door
 from hostlib.meet.private_folder import private_folder
 
@@ -132,14 +132,7 @@ class TurnServer(Door):
         super().close()
         with self._change:
             for connection in self._connections.values():
-                with contextlib.suppress(OSError):  # its process has ended
-                    connection.shutdown(socket.SHUT_RDWR)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+                shut_down(connection)
 
     def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
         member = _member(request)

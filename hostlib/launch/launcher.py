@@ -146,7 +146,8 @@ class RunningWorkers(ABC):
 
     def _note(self, found: Sequence[WorkerExit]) -> None:
         known = {exit_.rank for exit_ in self.exits}
-        for exit_ in sorted(found, key=by_cause):
+        # Of those that ended together, one that a signal killed is the likely cause: it is first.
+        for exit_ in sorted(found, key=lambda each: each.status <= 128):
             if exit_.rank not in known:
                 known.add(exit_.rank)
                 self.exits.append(exit_)
@@ -295,11 +296,6 @@ def cannot_run(program: str, why: str | None) -> LaunchError:
     """Return the error for a command that does not start, with advice if it is a Python file."""
     advice = f"; use 'python {program}'" if program.endswith(".py") and Path(program).is_file() else ""
     return LaunchError(f"cannot run {program!r}: {why}{advice}")
-
-
-def by_cause(exit_: WorkerExit) -> bool:
-    """Return a sort key for workers that ended together: killed by a signal first, as the likely cause."""
-    return exit_.status <= 128
 
 
 def _path() -> str:

@@ -251,6 +251,12 @@ GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 """Error numbers of a connection whose far end has not answered."""
 
 
+def shut_down(connection: socket.socket) -> None:
+    """End a connection, so that threads at both ends notice; it may have ended already."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 def notice_its_end(connection: socket.socket) -> None:
     """Turn on the kernel's keep-alive probes of a TCP connection; do nothing for other connections."""
     if connection.family != socket.AF_INET:

@@ -29,11 +29,11 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 from hostlib.addresses import Address
 from hostlib.errors import ConfigError, InaError, RendezvousError
-from hostlib.meet import Lines, MessageError, encode, notice_its_end
+from hostlib.meet import Lines, MessageError, encode, notice_its_end, shut_down
 from hostlib.version import PROTOCOL, other_protocol
 
 STRANGER_S: Final = 10.0
@@ -95,11 +95,16 @@ class Door:
 
     def close(self) -> None:
         """Stop listening; the connections stay open."""
-        with contextlib.suppress(OSError):  # closed already
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        shut_down(self._listener)  # wakes the thread
         self._listener.close()
         if isinstance(self._place, Path):
             self._place.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
         """Admit a process that knows the secret; return fields for the welcome. Raises InaError to refuse."""
@@ -129,8 +134,7 @@ class Door:
         with self._change:
             if oldest := next(iter(self._strangers), None):
                 del self._strangers[oldest]
-                with contextlib.suppress(OSError):  # it has closed already
-                    oldest.shutdown(socket.SHUT_RDWR)
+                shut_down(oldest)
 
     def _handle_connection(self, connection: socket.socket) -> None:
         try:

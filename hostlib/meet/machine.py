@@ -51,7 +51,7 @@ class FirstEnd:
 
         Raises MissingRanks.
         """
-        with contextlib.closing(FirstRank(path, others, size, secret)) as first:
+        with FirstRank(path, others, size, secret) as first:
             self._others = first.connections
             try:
                 first.gather(_JOIN_S)

@@ -8,11 +8,10 @@ rank is gone, instead of waiting for packets that never come.
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from hostlib.errors import RendezvousError
 from hostlib.meet import (
@@ -27,6 +26,7 @@ from hostlib.meet import (
     Waited,
     encode,
     parse_from_member,
+    shut_down,
 )
 from hostlib.meet.connections import STRANGER_S, Door
 
@@ -162,14 +162,7 @@ class Rendezvous(Door):
         super().close()
         with self._change:
             for connection in self._joined.values():
-                with contextlib.suppress(OSError):  # it is closed
-                    connection.shutdown(socket.SHUT_RDWR)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+                shut_down(connection)
 
     def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
         rank, size, job = request.get("join"), request.get("size"), request.get("job")
@@ -277,5 +270,4 @@ class Rendezvous(Door):
         except OSError:  # the worker is gone, or has not read for very long
             sent = 0
         if sent < len(data):  # part of a message is worse than none; the receiving side drops it
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+            shut_down(connection)

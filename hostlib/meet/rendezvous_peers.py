@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import socket
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from hostlib.meet import (
     MessageError,
     News,
     encode,
+    shut_down,
 )
 from hostlib.meet.connections import knock
 
@@ -156,8 +156,7 @@ class RendezvousPeers(Peers):
         self.farewell()
         with self._change:
             self._change.wait_for(lambda: self._rank in self._left or self._fault is not None, FAREWELL_S)
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        shut_down(self._socket)
         self._thread.join()
         self._socket.close()
 

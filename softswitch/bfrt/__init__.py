@@ -32,7 +32,7 @@ from softswitch.bfrt.switch_tables import port_metadata, ports, replication
 from softswitch.bfrt.values import Rows, described
 from softswitch.p4runtime import errors
 from softswitch.p4runtime.errors import RequestError
-from softswitch.p4runtime.server import CODES, MAX_MESSAGE
+from softswitch.p4runtime.server import CODES, MAX_MESSAGE, end_batch
 from softswitch.p4runtime.state import Bundle, Device
 
 __all__ = ["BfrtService"]
@@ -152,7 +152,7 @@ class _BfrtServicer:
                 of_program = self._program_rows()
                 name = self._bound.get(request.client_id, self._name or "program")
         except RequestError as error:
-            context.abort(_code(error), str(error))
+            context.abort(CODES[type(error)], str(error))
         response = bfruntime.GetConfigResponse()
         response.config.add(p4_name=name, bfruntime_info=_info(of_program))
         response.non_p4_config.bfruntime_info = _info(self._fixed)
@@ -182,7 +182,7 @@ class _BfrtServicer:
         if request.atomicity != bfruntime.CONTINUE_ON_ERROR and len(request.updates) > 1:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "batches are applied with CONTINUE_ON_ERROR only")
         with self._device.writing():
-            outcomes = [_outcome(lambda update=update: self._update(update)) for update in request.updates]
+            outcomes = [errors.outcome(self._update, update) for update in request.updates]
         _abort_batch(context, "written", outcomes)
         return bfruntime.WriteResponse()
 
@@ -210,7 +210,7 @@ class _BfrtServicer:
         found: list[Any] = []
         with self._device.mutex:
             outcomes = [
-                _outcome(lambda entity=entity: found.extend(self._entities(entity)))
+                errors.outcome(lambda each: found.extend(self._entities(each)), entity)
                 for entity in request.entities
             ]
         for start in range(0, len(found), _ENTITIES_PER_MESSAGE):
@@ -254,18 +254,6 @@ def _info(rows: dict[int, Rows]) -> bytes:
     return json.dumps(described(each.table for each in rows.values())).encode()
 
 
-def _outcome(do: Any) -> RequestError | None:
-    try:
-        do()
-    except RequestError as error:
-        return error
-    return None
-
-
-def _code(error: RequestError) -> Any:
-    return CODES[type(error)]
-
-
 def _abort_batch(context: Any, done: str, outcomes: Sequence[RequestError | None]) -> None:
     """End a call with status UNKNOWN if an update or read in the call was refused.
 
@@ -280,7 +268,7 @@ def _abort_batch(context: Any, done: str, outcomes: Sequence[RequestError | None
     for outcome in outcomes:
         detail = bfruntime.Error()
         if outcome is not None:
-            detail.canonical_code = _code(outcome).value[0]
+            detail.canonical_code = CODES[type(outcome)].value[0]
             if shown < _SHOWN:
                 detail.message = str(outcome)
             shown += 1
@@ -289,5 +277,4 @@ def _abort_batch(context: Any, done: str, outcomes: Sequence[RequestError | None
         status.details.append(packed)
         if shown == _SHOWN:
             break
-    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-    context.abort(grpc.StatusCode.UNKNOWN, text)
+    end_batch(context, status)

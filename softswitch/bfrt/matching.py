@@ -31,6 +31,7 @@ from softswitch.p4runtime import entities
 from softswitch.p4runtime.errors import InvalidArgument, NotFound, OutOfRange, PermissionDenied, Unimplemented
 from softswitch.p4runtime.schema import ArrayInfo, TableSchema
 from softswitch.p4runtime.state import Bundle, Device
+from softswitch.p4runtime.translate import encode
 
 COUNTER_BYTES, COUNTER_PACKETS, COUNTER_INDEX, REGISTER_INDEX = 65553, 65554, 65556, 65557
 """Field ids for counters and registers; no action parameter has one of these ids."""
@@ -113,7 +114,13 @@ class _Registers(_Cells):
         self._parts = [bundle.program.registers[part] for part in array.parts]
         names = [part.name.removeprefix(register.name).lstrip("#") or "f1" for part in self._parts]
         self._columns = tuple(
-            Column(number, f"{register.name}.{name}", "bytes", _bits(part.type), field_class="register_data")
+            Column(
+                number,
+                f"{register.name}.{name}",
+                "bytes",
+                ir.width_of(part.type),
+                field_class="register_data",
+            )
             for number, (name, part) in enumerate(zip(names, self._parts, strict=True), 1)
         )
         index = (Column(REGISTER_INDEX, "$REGISTER_INDEX", "uint32", match="Exact"),)
@@ -143,10 +150,6 @@ class _Registers(_Cells):
             if isinstance(part.type, ir.Bits) and part.type.signed and value >> (column.bits - 1):
                 value -= 1 << column.bits
             self._bundle.pipeline.write_register(part.name, index, value)
-
-
-def _bits(type_: ir.Type) -> int:
-    return type_.width if isinstance(type_, ir.Bits) else 1
 
 
 class _Counters(_Cells):
@@ -308,13 +311,13 @@ class _Matching:
         match wanted:
             case "exact":
                 value = number(field.exact.value, column)
-                message.match.add(field_id=column.id).exact.value = _plain(value)
+                message.match.add(field_id=column.id).exact.value = encode(value)
             case "ternary":
                 mask = number(field.ternary.mask, column)
                 value = number(field.ternary.value, column) & mask
                 if mask:
                     to = message.match.add(field_id=column.id).ternary
-                    to.value, to.mask = _plain(value), _plain(mask)
+                    to.value, to.mask = encode(value), encode(mask)
             case "lpm":
                 length = field.lpm.prefix_len
                 if not 0 <= length <= column.bits:
@@ -324,16 +327,16 @@ class _Matching:
                 mask = full >> (column.bits - length) << (column.bits - length)
                 if length:
                     to = message.match.add(field_id=column.id).lpm
-                    to.value, to.prefix_len = _plain(number(field.lpm.value, column) & mask), length
+                    to.value, to.prefix_len = encode(number(field.lpm.value, column) & mask), length
             case "range":
                 low, high = number(field.range.low, column), number(field.range.high, column)
                 if (low, high) != (0, full):
                     to = message.match.add(field_id=column.id).range
-                    to.low, to.high = _plain(low), _plain(high)
+                    to.low, to.high = encode(low), encode(high)
             case _:
                 if field.optional.is_valid:
                     to = message.match.add(field_id=column.id).optional
-                    to.value = _plain(number(field.optional.value, column))
+                    to.value = encode(number(field.optional.value, column))
 
     def _filled(self, wanted: Any, entry: Any, old: Any) -> Any:
         """Return the P4Runtime entry `wanted` with the action and counter values of the BF Runtime `entry`.
@@ -368,11 +371,11 @@ class _Matching:
         message.action.action.action_id = action.id
         for column in action.data:
             if column.name in given:
-                value = _plain(given[column.name])
+                value = encode(given[column.name])
             elif column.id in kept:
                 value = kept[column.id]
             else:
-                value = _plain(0)  # as in the chip's drivers: published controllers omit parameters
+                value = encode(0)  # as in the chip's drivers: published controllers omit parameters
             message.action.action.params.add(param_id=column.id, value=value)
 
     # ------------------------------------------------------------------ reading
@@ -418,11 +421,6 @@ class _Matching:
         """Return the number of entries, without the default entry."""
         found = self._read(p4.TableEntry(table_id=self._own.id))
         return sum(not each.table_entry.is_default_action for each in found)
-
-
-def _plain(value: int) -> bytes:
-    """Return a number in P4Runtime's form: in as few bytes as possible."""
-    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
 def _write_match(field: Any, match: Any, column: Column) -> None:

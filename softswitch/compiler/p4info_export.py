@@ -167,7 +167,7 @@ class Export:
         """
         new = self._program.new_types.get(item.type_name)
         type_ = item.expr.type if isinstance(item, ir.Key) else item.type
-        field = fields.add(id=id_, name=name, bitwidth=new.width if new and new.width else _width(type_))
+        field = fields.add(id=id_, name=name, bitwidth=new.width if new and new.width else ir.width_of(type_))
         if item.type_name:
             field.type_name.name = item.type_name
         _annotate(field, item.annotations)
@@ -198,12 +198,10 @@ class Export:
                     self._data(types, described.members.add(name=name).type_spec, member)
             case "header" if data.name not in types.headers:
                 described = types.headers[data.name]
-                for name, scalar in _leaves(data):
+                for name, scalar in data.leaves():
                     part = described.members.add(name=name).type_spec
-                    if isinstance(scalar, ir.Bits):
-                        (part.int if scalar.signed else part.bit).bitwidth = scalar.width
-                    else:
-                        part.bit.bitwidth = 1
+                    signed = isinstance(scalar, ir.Bits) and scalar.signed
+                    (part.int if signed else part.bit).bitwidth = ir.width_of(scalar)
             case "enum" if data.name not in types.enums:
                 for name, _ in data.values:
                     types.enums[data.name].members.add(name=name)
@@ -233,8 +231,7 @@ class Export:
         message.preamble.id = self._ids[_Ids.CONTROLLER_HEADER][header.type_name]
         message.preamble.name = message.preamble.alias = header.name
         _annotate(message.preamble, header.annotations)
-        ids = _field_ids([param.annotations for param in header.fields], header.pos)
-        for field_id, param in zip(ids, header.fields, strict=True):
+        for field_id, param in _numbered(header.fields, header.pos):
             self._field(message.metadata, field_id, param.name, param)
 
     def _value_set(self, message: Any, table: ir.Table) -> None:
@@ -251,8 +248,7 @@ class Export:
 
     def _table(self, message: Any, table: ir.Table) -> None:
         self._preamble(message.preamble, table, _Ids.TABLE)
-        ids = _field_ids([key.annotations for key in table.keys], table.pos)
-        for field_id, key in zip(ids, table.keys, strict=True):
+        for field_id, key in _numbered(table.keys, table.pos):
             if key.match == "selector":
                 continue  # the control plane cannot match on it
             field = self._field(message.match_fields, field_id, key.name, key)
@@ -284,30 +280,20 @@ class Export:
     def _initial_default(self, message: Any, default: ir.Invocation, pos: ir.Position) -> None:
         message.action_id = self._ids[_Ids.ACTION][ir.plain_name(default.action)]
         params = self._program.actions[default.action].params
-        ids = _field_ids([param.annotations for param in params], pos)
-        for param_id, param, value in zip(ids, params, default.args, strict=True):
+        for (param_id, param), value in zip(_numbered(params, pos), default.args, strict=True):
             message.arguments.add(param_id=param_id, value=_bytes(value, param.type))
 
     def _action(self, message: Any, action: ir.Action) -> None:
         self._preamble(message.preamble, action, _Ids.ACTION)
-        ids = _field_ids([param.annotations for param in action.params], action.pos)
-        for param_id, param in zip(ids, action.params, strict=True):
+        for param_id, param in _numbered(action.params, action.pos):
             names = [unescape(note.body) for note in param.annotations if note.name == "name"]
             self._field(message.params, param_id, names[0] if names else param.name, param)
 
 
 def _bytes(value: int, type_: ir.Bits | ir.Bool) -> bytes:
     """Return a value in P4Runtime's encoding: two's complement if negative, in as few bytes as possible."""
-    unsigned = value & (1 << _width(type_)) - 1
+    unsigned = value & (1 << ir.width_of(type_)) - 1
     return unsigned.to_bytes(max(1, (unsigned.bit_length() + 7) // 8), "big")
-
-
-def _leaves(data: ir.DataType, prefix: str = "") -> Iterator[tuple[str, ir.Scalar]]:
-    """Yield path and type of each scalar of a header; scalars of nested structs have dotted paths."""
-    if data.scalar is not None:
-        yield prefix, data.scalar
-    for name, member in data.members:
-        yield from _leaves(member, f"{prefix}.{name}" if prefix else name)
 
 
 def _describe_scalar(message: Any, type_: ir.Bits | ir.Bool) -> None:
@@ -339,18 +325,6 @@ def _actions(program: ir.Program) -> dict[str, ir.Action]:
 
 def _visible(items: Iterable[_Item]) -> Iterator[_Item]:
     return (item for item in items if not any(note.name == "hidden" for note in item.annotations))
-
-
-def _width(type_: ir.Type) -> int:
-    match type_:
-        case ir.Bits(width):
-            return width
-        case ir.Bool():
-            return 1
-        case ir.Enum():
-            return 32
-        case _:
-            return 0  # P4Runtime: the value is a string
 
 
 def _annotate(message: Any, annotations: Iterable[ir.Annotation]) -> None:
@@ -400,9 +374,12 @@ def _max_group_size(profile: ir.ActionProfile) -> int:
     return 0
 
 
-def _field_ids(annotations: Sequence[Iterable[ir.Annotation]], pos: ir.Position) -> list[int]:
-    """Return the ids of parameters or match fields: from ``@id``, or else counted from 1."""
-    given = [_given_id(notes, pos) for notes in annotations]
+_Part = TypeVar("_Part", ir.Key, ir.Param)
+
+
+def _numbered(parts: Sequence[_Part], pos: ir.Position) -> list[tuple[int, _Part]]:
+    """Return parameters or match fields with their ids: from ``@id``, or else counted from 1."""
+    given = [_given_id(part.annotations, pos) for part in parts]
     taken = {value for value in given if value is not None}
     if len(taken) != len(given) - given.count(None):
         raise CompileError("the same @id is used twice", pos)
@@ -416,7 +393,7 @@ def _field_ids(annotations: Sequence[Iterable[ir.Annotation]], pos: ir.Position)
         else:
             index += 1
         ids.append(value)
-    return ids
+    return list(zip(ids, parts, strict=True))
 
 
 def _hash(name: str) -> int:

@@ -106,7 +106,6 @@ class Cabling:
     ) -> None:
         self._interpreting = [engine for engine in engines if engine.interprets]
         self._library = library = _declare(engines[0].library)
-        self._waiting_ends = (ctypes.c_uint32 * max(1, len(ends)))()
         self._cabling = library.cabling_create(
             (ctypes.c_void_p * len(engines))(*(engine.address for engine in engines)),
             len(engines),
@@ -169,14 +168,6 @@ class Cabling:
         """Schedule a frame from an end at each of these future times (``array("Q")``)."""
         address, count = times_us.buffer_info()
         self._library.cabling_send_later(self._cabling, end, frame, len(frame), address, count)
-
-    def waiting(self) -> Sequence[int]:
-        """Return the ends at which frames have arrived since the last call.
-
-        The caller takes the frames from the end's switch with `Switch.drain`.
-        """
-        count = self._library.cabling_waiting(self._cabling, self._waiting_ends)
-        return self._waiting_ends[:count] if count else ()
 
     def discard(self, end: int) -> int:
         """Discard the frames waiting at an end; return their number."""

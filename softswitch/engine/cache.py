@@ -38,12 +38,12 @@ import pickle
 import platform
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import softswitch.compiler
 from softswitch.compiler import Choice, compile_source, p4info, p4info_from
@@ -52,6 +52,8 @@ from softswitch.engine.pipeline import NoCache
 
 if TYPE_CHECKING:
     from softswitch.compiler import ir
+
+T = TypeVar("T")
 
 _DIGEST = hashlib.sha256
 _DIGEST_BYTES = _DIGEST().digest_size
@@ -248,12 +250,12 @@ def compile_once(text: str, *, name: str = "<string>", undefined: Choice | None 
     Raises CompileError.
     """
     key = _key(text, name, undefined)
-    if (kept := _kept(f"program-{key}.ir")) is not None:
-        found: ir.Program = pickle.loads(kept)
-        return found
-    compiled = compile_source(text, name=name, preprocessed=True, undefined=undefined)
-    program = dataclasses.replace(compiled, origin=key)
-    _keep(f"program-{key}.ir", _pickled(program))
+
+    def make() -> ir.Program:
+        compiled = compile_source(text, name=name, preprocessed=True, undefined=undefined)
+        return dataclasses.replace(compiled, origin=key)
+
+    program: ir.Program = _once(f"program-{key}.ir", make, read=pickle.loads, write=_pickled)
     return program
 
 
@@ -262,12 +264,21 @@ def p4info_once(text: str, *, name: str = "<string>", undefined: Choice | None =
 
     Raises CompileError.
     """
-    file = f"p4info-{_key(text, name, undefined)}.bin"
+    return _once(
+        f"p4info-{_key(text, name, undefined)}.bin",
+        lambda: p4info(compile_once(text, name=name, undefined=undefined)),
+        read=p4info_from,
+        write=lambda info: info.SerializeToString(),
+    )
+
+
+def _once(file: str, make: Callable[[], T], *, read: Callable[[bytes], T], write: Callable[[T], bytes]) -> T:
+    """Return the content of a cached file or, if there is none, the result of `make`, and cache it."""
     if (kept := _kept(file)) is not None:
-        return p4info_from(kept)
-    info = p4info(compile_once(text, name=name, undefined=undefined))
-    _keep(file, info.SerializeToString())
-    return info
+        return read(kept)
+    made = make()
+    _keep(file, write(made))
+    return made
 
 
 def _key(text: str, name: str, undefined: Choice | None) -> str:
@@ -305,11 +316,7 @@ def emit_once(program: ir.Program) -> str:
     if program.origin is None:
         return _emitted(program)
     file = f"emitted-{hashed(_code(_BACK_END), program.origin)}.c"
-    if (kept := _kept(file)) is not None:
-        return kept.decode()
-    text = _emitted(program)
-    _keep(file, text.encode())
-    return text
+    return _once(file, lambda: _emitted(program), read=bytes.decode, write=str.encode)
 
 
 def _emitted(program: ir.Program) -> str:

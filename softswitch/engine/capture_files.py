@@ -117,7 +117,9 @@ class CaptureFiles:
         self._thread.join()
         self._switch.capture(None)
         self.write()
-        self._report_drops()
+        for port, file in self._files.items():
+            if dropped := self._switch.captured(port)[1]:
+                _log.warning("%s: %d packets came too fast to be captured", file.path, dropped)
         self._close_files()
 
     def __enter__(self) -> Self:
@@ -136,12 +138,6 @@ class CaptureFiles:
         """Write the packets captured since the last write."""
         for port, file in self._files.items():
             file.write(self._switch.captured(port)[0])
-
-    def _report_drops(self) -> None:
-        dropped = {port: self._switch.captured(port)[1] for port in self._files}
-        for port, count in dropped.items():
-            if count:
-                _log.warning("%s: %d packets came too fast to be captured", self._files[port].path, count)
 
     def _close_files(self) -> None:
         for file in self._files.values():

@@ -23,7 +23,6 @@ from softswitch.engine.entries import (
     TableLayout,
     has_part,
     lay_out_table,
-    leaf_widths,
     packed,
 )
 from softswitch.engine.pipeline import (
@@ -226,7 +225,10 @@ class CompiledPipeline:
         indirect = [name for name, counter in program.counters.items() if counter.table is None]
         self._counters = {name: number for number, name in enumerate(indirect)}
         self._meters = {meter.name: number for number, meter in enumerate(indirect_meters(program))}
-        self._digests = [(name, leaf_widths(digest.data)) for name, digest in program.digests.items()]
+        self._digests = [
+            (name, [ir.width_of(scalar) for _, scalar in digest.data.leaves()])
+            for name, digest in program.digests.items()
+        ]
         self._out = ctypes.create_string_buffer(MAX_FRAME)
         for table in self._tables.values():
             self._install(table)

@@ -39,13 +39,6 @@ def has_part(table: ir.Table, part: str) -> bool:
             return table.idle_timeout
 
 
-def leaf_widths(data: ir.DataType) -> list[int]:
-    """Return the widths of the scalars in a value of a type, in order."""
-    if data.scalar is not None:
-        return [ir.width_of(data.scalar)]
-    return [width for _, member in data.members for width in leaf_widths(member)]
-
-
 class TableEntries:
     """The entries of `table`, in the order of their insertion, and its default action."""
 

@@ -85,20 +85,21 @@ class Switch:
         """
         impairments = impairments or {}
         _check_ports(ports, impairments)
-        self._ports = dict(ports)
+        self.ports: Mapping[int, PortSpec] = dict(ports)
+        """The ports by number."""
         self._seed = seed
         self._groups: dict[int, list[tuple[int, int]]] = {}
-        self._sessions: dict[int, tuple[list[tuple[int, int]], int]] = {}
         self._cpu_ports = [n for n, spec in ports.items() if isinstance(spec, MemoryPort) and spec.cpu]
         self._packet_in: PacketIn | None = None
         self._failure: SwitchError | None = None
         self._threads: list[threading.Thread] = []
-        self._engine = NativeEngine()
-        self._locked = Locked(self._engine)
+        self.engine = NativeEngine()
+        """The engine, for drivers of several switches (`softswitch.engine.cables`)."""
+        self._locked = Locked(self.engine)
         self.loads = 0
         """Programs loaded so far."""
         # Also at interpreter exit: a thread must not run a program while Python frees it.
-        self._close = weakref.finalize(self, _shut_down, self._engine, self._threads)
+        self._close = weakref.finalize(self, _shut_down, self.engine, self._threads)
         try:
             for number, spec in ports.items():
                 self._open(number, spec, impairments.get(number, PortImpairments()))
@@ -112,47 +113,36 @@ class Switch:
         """Open one more port, also while the switch runs. Raises PortError, with nothing left open."""
         given = {} if impairments is None else {number: impairments}
         _check_ports({number: spec}, given)
-        if number in self._ports:
+        if number in self.ports:
             raise PortError(f"port {number}: exists already")
         with self.locked():
             self._open(number, spec, given.get(number, PortImpairments()))
-            self._ports = {**self._ports, number: spec}
+            self.ports = {**self.ports, number: spec}
 
     def set_loss(self, port: int, *, rx: float, tx: float) -> None:
         """Set the probabilities that a frame is lost as it arrives at a port, and as it leaves by it."""
-        if port not in self._ports:
-            raise PortError(f"there is no port {port}")
+        self._check_port(port)
         with self.locked():
-            self._engine.set_loss(port, rx, tx)
-
-    @property
-    def engine(self) -> NativeEngine:
-        """The engine, for drivers of several switches (`softswitch.engine.cables`)."""
-        return self._engine
-
-    @property
-    def ports(self) -> Mapping[int, PortSpec]:
-        """The specifications of the ports, by number."""
-        return self._ports
+            self.engine.set_loss(port, rx, tx)
 
     def port_address(self, port: int) -> tuple[str, int]:
         """Return the address and UDP port that a UDP port's socket is bound to. Raises PortError."""
-        if not isinstance(self._ports.get(port), UdpPort):
+        if not isinstance(self.ports.get(port), UdpPort):
             raise PortError(f"port {port} is not a UDP port")
-        return "127.0.0.1", self._engine.udp_port(port)
+        return "127.0.0.1", self.engine.udp_port(port)
 
     def shared_path(self, port: int) -> str:
         """Return the Unix socket to which a shared memory port's far end connects. Raises PortError."""
-        if not isinstance(self._ports.get(port), SharedPort):
+        if not isinstance(self.ports.get(port), SharedPort):
             raise PortError(f"port {port} is not a shared memory port")
-        return self._engine.shared_path(port)
+        return self.engine.shared_path(port)
 
     def load(self, pipeline: Pipeline | None) -> None:
         """Run this program from the next packet on; with None, drop all packets.
 
         Packets in egress queues belong to the old program and are dropped (`SwitchStatistics.unloaded`).
         """
-        self._engine.load(pipeline)
+        self.engine.load(pipeline)
         self.loads += 1
 
     def locked(self) -> Locked:
@@ -178,7 +168,7 @@ class Switch:
             if not 0 <= exclusion < 65536:
                 raise SwitchError(f"level 1 exclusion id {exclusion}: want 0..65535")
         with self.locked():
-            self._engine.set_group(group, members, exclusions)
+            self.engine.set_group(group, members, exclusions)
             self._groups.pop(group, None)
             if members is not None:
                 self._groups[group] = list(members)
@@ -196,22 +186,14 @@ class Switch:
         _check_number("level 2 exclusion id", id_)
         _check_members([(port, 0) for port in ports or ()])
         with self.locked():
-            self._engine.set_exclusion(id_, ports)
+            self.engine.set_exclusion(id_, ports)
 
     def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
         """Define a clone session; None removes it. Clones are cut to `truncate` bytes (0: uncut)."""
         _check_number("clone session", session)
         _check_members(members)
         with self.locked():
-            self._engine.set_session(session, members, truncate)
-            self._sessions.pop(session, None)
-            if members is not None:
-                self._sessions[session] = (list(members), truncate)
-
-    def clone_sessions(self) -> dict[int, tuple[list[tuple[int, int]], int]]:
-        """Return, for each clone session by number, its members and its truncation in bytes (0: none)."""
-        with self.locked():
-            return {s: (list(members), truncate) for s, (members, truncate) in self._sessions.items()}
+            self.engine.set_session(session, members, truncate)
 
     # ------------------------------------------------------------------ frames
 
@@ -228,11 +210,10 @@ class Switch:
             lengths: Length of each frame in bytes, as ``array("I")``.
             now_us: The time in microseconds; None: now.
         """
-        if port not in self._ports:
-            raise PortError(f"there is no port {port}")
+        self._check_port(port)
         if sum(lengths) > len(data):
             raise ValueError(f"{len(data)} bytes of data for frames of {sum(lengths)} bytes together")
-        self._engine.inject(port, data, lengths, self._engine.now_us() if now_us is None else now_us)
+        self.engine.inject(port, data, lengths, self.engine.now_us() if now_us is None else now_us)
         self._deliver_unless_running()
 
     def packet_out(self, port: int, frame: bytes) -> None:
@@ -250,12 +231,12 @@ class Switch:
 
     def advance(self, now_us: int) -> None:
         """Process all events up to `now_us`."""
-        self._engine.advance(now_us)
+        self.engine.advance(now_us)
         self._deliver_unless_running()
 
     def next_event_us(self) -> int | None:
         """Return the time of the next delayed or queued frame in microseconds; None: there is none."""
-        return self._engine.next_event_us()
+        return self.engine.next_event_us()
 
     def drain(self, port: int) -> list[bytes]:
         """Remove and return the frames that have left by a memory port."""
@@ -279,36 +260,34 @@ class Switch:
 
         Returns the frames back to back, their lengths in bytes, and their arrival times in microseconds.
         """
-        if not isinstance(self._ports.get(port), MemoryPort):
+        if not isinstance(self.ports.get(port), MemoryPort):
             raise PortError(f"port {port} is not a memory port")
-        return self._engine.drain(port)
+        return self.engine.drain(port)
 
     def capture(self, settings: CaptureSettings | None) -> None:
         """Start capturing frames at the ports; None: stop. `captured` still returns the records so far."""
-        self._engine.capture(settings)
+        self.engine.capture(settings)
 
     def captured(self, port: int) -> tuple[bytes, int]:
         """Return a port's records since the last call: pcapng packet blocks (`softswitch.engine.pcapng`).
 
         Also returns the number of records lost so far for lack of memory.
         """
-        if port not in self._ports:
-            raise PortError(f"there is no port {port}")
-        return self._engine.captured(port)
+        self._check_port(port)
+        return self.engine.captured(port)
 
     def now_us(self) -> int:
         """Return the real time since the switch was created, in microseconds."""
-        return self._engine.now_us()
+        return self.engine.now_us()
 
     def statistics(self, port: int) -> PortStatistics:
         """Return the counters of one port."""
-        if port not in self._ports:
-            raise PortError(f"there is no port {port}")
-        return self._engine.port_statistics(port)
+        self._check_port(port)
+        return self.engine.port_statistics(port)
 
     def switch_statistics(self) -> SwitchStatistics:
         """Return the counters of the switch itself."""
-        return self._engine.switch_statistics()
+        return self.engine.switch_statistics()
 
     # ------------------------------------------------------------------ real time
 
@@ -317,19 +296,19 @@ class Switch:
         if self._threads:
             raise SwitchError("the switch is running already")
         self._failure = None
-        self._engine.prepare()
+        self.engine.prepare()
         self._threads.append(
-            threading.Thread(target=_serve, args=(weakref.ref(self), self._engine), daemon=True)
+            threading.Thread(target=_serve, args=(weakref.ref(self), self.engine), daemon=True)
         )
         if self._cpu_ports:
-            arguments = (weakref.ref(self), self._engine)
+            arguments = (weakref.ref(self), self.engine)
             self._threads.append(threading.Thread(target=_deliver_packets, args=arguments, daemon=True))
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
         """Stop serving; raises SwitchError if the event loop ended with an error."""
-        self._engine.stop()
+        self.engine.stop()
         for thread in self._threads:
             thread.join()
         self._threads.clear()
@@ -339,7 +318,7 @@ class Switch:
     def close(self) -> None:
         """Stop, and close all ports. Every later call except `close` raises SwitchError."""
         self._close()
-        self._engine = _Closed()  # type: ignore[assignment]  # raises SwitchError for every call
+        self.engine = _Closed()  # type: ignore[assignment]  # raises SwitchError for every call
 
     def __enter__(self) -> Self:
         return self
@@ -354,7 +333,11 @@ class Switch:
             LinkModel.of(faults, seed=self._seed, port=number, direction=direction)
             for faults, direction in ((links.rx, "rx"), (links.tx, "tx"))
         )
-        self._engine.add_port(number, spec, rx, tx)
+        self.engine.add_port(number, spec, rx, tx)
+
+    def _check_port(self, port: int) -> None:
+        if port not in self.ports:
+            raise PortError(f"there is no port {port}")
 
     def _deliver_unless_running(self) -> None:
         if self._cpu_ports and not self._threads:

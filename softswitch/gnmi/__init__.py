@@ -153,14 +153,6 @@ def text(path: Elements) -> str:
     return "/" + "/".join(name + "".join(f"[{k}={v}]" for k, v in keys.items()) for name, keys in path)
 
 
-def select(tree: Tree, path: Elements) -> list[tuple[Elements, Node]]:
-    """Return a (path, node) pair for each node that `path` selects; [] if there is no such node.
-
-    Raises BadPath if `path` has a key that the list does not have.
-    """
-    return list(_select(tree, path, ()))
-
-
 def leaves(node: Node, path: Elements) -> Iterator[tuple[Elements, Leaf]]:
     """Yield a (path, leaf) pair for each leaf of `node`; `path` is the path of `node`."""
     if not isinstance(node, dict):
@@ -170,7 +162,11 @@ def leaves(node: Node, path: Elements) -> Iterator[tuple[Elements, Leaf]]:
         yield from leaves(child, at)
 
 
-def _select(node: Node, path: Elements, at: Elements) -> Iterator[tuple[Elements, Node]]:
+def select(node: Node, path: Elements, at: Elements = ()) -> Iterator[tuple[Elements, Node]]:
+    """Yield a (path, node) pair for each node that `path` selects below `node`, which is at `at`.
+
+    Raises BadPath if `path` has a key that the list does not have.
+    """
     if not path:
         yield at, node
         return
@@ -178,9 +174,9 @@ def _select(node: Node, path: Elements, at: Elements) -> Iterator[tuple[Elements
         return
     (name, keys), rest = path[0], path[1:]
     if name == ANYTHING:
-        yield from _select(node, rest, at)
+        yield from select(node, rest, at)
         for below, child in _children(node, at):
-            yield from _select(child, path, below)
+            yield from select(child, path, below)
         return
     for below, child in _children(node, at):
         found, found_keys = below[-1]
@@ -189,7 +185,7 @@ def _select(node: Node, path: Elements, at: Elements) -> Iterator[tuple[Elements
         if unknown := keys.keys() - found_keys.keys():
             raise BadPath(f"{found} has no key {min(unknown)!r} ({text((*at, (name, keys)))})")
         if all(value in (ANY, found_keys[key]) for key, value in keys.items()):
-            yield from _select(child, rest, below)
+            yield from select(child, rest, below)
 
 
 def _children(node: Tree, at: Elements) -> Iterator[tuple[Elements, Node]]:
@@ -334,7 +330,7 @@ def _check(encoding: int, models: Any, context: Any) -> None:
 
 def _found(now: Any, prefix: Any, path: Any, context: Any) -> list[tuple[Elements, Node]]:
     try:
-        return select(now, elements(prefix, path))
+        return list(select(now, elements(prefix, path)))
     except BadPath as error:
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         raise
@@ -358,9 +354,9 @@ def _add(notification: Any, at: Elements, node: Node, encoding: int) -> None:
     if encoding == _PROTO:
         _set_scalar(update.val, node)
     elif encoding == _IETF:
-        update.val.json_ietf_val = _json(node, at, _ietf)
+        update.val.json_ietf_val = _json(node, at, ietf=True)
     else:
-        update.val.json_val = _json(node, at, lambda name, leaf: leaf)
+        update.val.json_val = _json(node, at, ietf=False)
 
 
 def _set_scalar(value: Any, leaf: Leaf) -> None:
@@ -372,14 +368,12 @@ def _set_scalar(value: Any, leaf: Leaf) -> None:
         value.string_val = leaf
 
 
-def _json(node: Node, at: Elements, leaf_of: Callable[[str, Leaf], Leaf]) -> bytes:
-    qualified = leaf_of is _ietf
-
+def _json(node: Node, at: Elements, *, ietf: bool) -> bytes:
     def plain(name: str, of: Node, *, top: bool) -> Any:
         if not isinstance(of, dict):
-            return leaf_of(name, of)
+            return str(of) if ietf and name in WIDE else of
         return {
-            _qualified(child, at, top) if qualified else child: (
+            _qualified(child, at, top) if ietf else child: (
                 [plain("", entry, top=False) for entry in below.values()]
                 if child in LISTS
                 else plain(child, below, top=False)
@@ -394,7 +388,3 @@ def _qualified(name: str, at: Elements, top: bool) -> str:
     root = at[0][0] if at else name
     module = _MODULES.get(name, _TOP.get(root, _INTERFACES) if top else "")
     return f"{module}:{name}" if module else name
-
-
-def _ietf(name: str, leaf: Leaf) -> Leaf:
-    return str(leaf) if name in WIDE else leaf

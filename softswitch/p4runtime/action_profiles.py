@@ -7,7 +7,7 @@ When a member or group changes, every entry that names the member or group is wr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -71,7 +71,7 @@ def invoked(bundle: Bundle, table: TableSchema, action: Any, key: EntryKey) -> I
     try:
         yield ir.Invocation(ir.group_action(table.name), (number, slots))
     except BaseException:
-        _clear_set(bundle, table, number)
+        _clear_rows(bundle, table, number)
         raise
     release(bundle, table, key)
     _state(bundle, table).one_shots[key] = number
@@ -82,7 +82,7 @@ def release(bundle: Bundle, table: TableSchema, key: EntryKey) -> None:
     if table.implementation is not None:
         number = _state(bundle, table).one_shots.pop(key, None)
         if number is not None:
-            _clear_set(bundle, table, number)
+            _clear_rows(bundle, table, number)
 
 
 def _state(bundle: Bundle, table: TableSchema) -> ProfileState:
@@ -118,15 +118,20 @@ def _write_set(bundle: Bundle, table: TableSchema, actions: Any) -> tuple[int, i
         )
     taken = set(_state(bundle, table).one_shots.values())
     number = next(n for n in itertools.count(_OWN_GROUPS) if n not in taken)
-    for slot, called in enumerate(runs):
-        row = (ir.Pattern("exact", number), ir.Pattern("exact", slot))
-        bundle.pipeline.insert(ir.members_table(table.name), ir.ConstEntry(row, called, 0))
+    _insert_rows(bundle, table, number, runs)
     return number, len(runs)
 
 
-def _clear_set(bundle: Bundle, table: TableSchema, number: int) -> None:
-    for row in _rows(bundle, table, number):
-        bundle.pipeline.delete(ir.members_table(table.name), row)
+def _clear_rows(bundle: Bundle, table: TableSchema, group: int) -> None:
+    members = ir.members_table(table.name)
+    for row in [row for row in bundle.pipeline.entries(members) if row.patterns[0].value == group]:
+        bundle.pipeline.delete(members, row)
+
+
+def _insert_rows(bundle: Bundle, table: TableSchema, group: int, runs: Iterable[ir.Invocation]) -> None:
+    for slot, called in enumerate(runs):
+        key = (ir.Pattern("exact", group), ir.Pattern("exact", slot))
+        bundle.pipeline.insert(ir.members_table(table.name), ir.ConstEntry(key, called, 0))
 
 
 def _of_member(bundle: Bundle, table: TableSchema, member: Any) -> ir.Invocation:
@@ -144,12 +149,6 @@ def _slots(group: Any) -> list[int]:
     return [member.member_id for member in group.members for _ in range(member.weight)]
 
 
-def _profile(bundle: Bundle, id_: int) -> ProfileInfo:
-    if id_ not in bundle.schema.profiles:
-        raise InvalidArgument(bundle.schema.describe_unknown("action profile", id_))
-    return bundle.schema.profiles[id_]
-
-
 def _tables(bundle: Bundle, profile: ProfileInfo) -> list[TableSchema]:
     return [table for table in bundle.schema.tables.values() if table.implementation == profile.id]
 
@@ -159,7 +158,7 @@ def _tables(bundle: Bundle, profile: ProfileInfo) -> list[TableSchema]:
 
 def write_member(bundle: Bundle, kind: int, message: Any) -> None:
     """Insert, modify or delete a member. Raises RequestError; then nothing has changed."""
-    profile = _profile(bundle, message.action_profile_id)
+    profile = bundle.schema.find("action profile", message.action_profile_id)
     state = bundle.profiles.setdefault(profile.id, ProfileState())
     number = message.member_id
     if kind != p4.Update.DELETE:
@@ -176,7 +175,7 @@ def write_member(bundle: Bundle, kind: int, message: Any) -> None:
     _refresh_entries(bundle, profile, MEMBER, number)
     for group in state.groups.values():
         if number in _slots(group):
-            _write_rows(bundle, profile, state, group)
+            _fill_group(bundle, profile, state, group)
 
 
 def _insert_or_find(kind: int, things: dict[int, Any], number: int, what: str, size: int) -> None:
@@ -190,7 +189,7 @@ def _insert_or_find(kind: int, things: dict[int, Any], number: int, what: str, s
 
 def write_group(bundle: Bundle, kind: int, message: Any) -> None:
     """Insert, modify or delete a group. Raises RequestError; then nothing has changed."""
-    profile = _profile(bundle, message.action_profile_id)
+    profile = bundle.schema.find("action profile", message.action_profile_id)
     state = bundle.profiles.setdefault(profile.id, ProfileState())
     number = message.group_id
     if number >= _OWN_GROUPS:
@@ -203,12 +202,20 @@ def write_group(bundle: Bundle, kind: int, message: Any) -> None:
     if kind == p4.Update.DELETE:
         if _entries_naming(bundle, profile, GROUP, number):
             raise FailedPrecondition(f"group {number} of '{profile.name}' is in use")
-        _clear_rows(bundle, profile, number)
+        for table in _tables(bundle, profile):
+            _clear_rows(bundle, table, number)
         del state.groups[number]
         return
     state.groups[number] = message
-    _write_rows(bundle, profile, state, message)
+    _fill_group(bundle, profile, state, message)
     _refresh_entries(bundle, profile, GROUP, number)
+
+
+def _fill_group(bundle: Bundle, profile: ProfileInfo, state: ProfileState, group: Any) -> None:
+    for table in _tables(bundle, profile):
+        _clear_rows(bundle, table, group.group_id)
+        runs = [_of_member(bundle, table, state.members[member]) for member in _slots(group)]
+        _insert_rows(bundle, table, group.group_id, runs)
 
 
 def _check_group(profile: ProfileInfo, state: ProfileState, message: Any) -> None:
@@ -233,26 +240,6 @@ def _check_group(profile: ProfileInfo, state: ProfileState, message: Any) -> Non
         raise ResourceExhausted(
             f"{slots} members, by weight, in group {message.group_id}; the limit is {most}"
         )
-
-
-def _rows(bundle: Bundle, table: TableSchema, group: int) -> list[ir.ConstEntry]:
-    entries = bundle.pipeline.entries(ir.members_table(table.name))
-    return [entry for entry in entries if entry.patterns[0].value == group]
-
-
-def _clear_rows(bundle: Bundle, profile: ProfileInfo, group: int) -> None:
-    for table in _tables(bundle, profile):
-        for row in _rows(bundle, table, group):
-            bundle.pipeline.delete(ir.members_table(table.name), row)
-
-
-def _write_rows(bundle: Bundle, profile: ProfileInfo, state: ProfileState, group: Any) -> None:
-    _clear_rows(bundle, profile, group.group_id)
-    for table in _tables(bundle, profile):
-        for slot, member in enumerate(_slots(group)):
-            key = (ir.Pattern("exact", group.group_id), ir.Pattern("exact", slot))
-            runs = _of_member(bundle, table, state.members[member])
-            bundle.pipeline.insert(ir.members_table(table.name), ir.ConstEntry(key, runs, 0))
 
 
 # --------------------------------------------------------------------------- entries with a member or a group
@@ -280,23 +267,21 @@ def _refresh_entries(bundle: Bundle, profile: ProfileInfo, kind: str, number: in
 # --------------------------------------------------------------------------- reading
 
 
-def read_members(bundle: Bundle, request: Any) -> Iterator[Any]:
-    """Yield one member, all members of one profile or, for profile id 0, all members of all profiles."""
-    for state in _selected(bundle, request.action_profile_id):
-        for number, member in state.members.items():
-            if request.member_id in (0, number):
-                yield member
+def read(kind: str, bundle: Bundle, request: Any) -> Iterator[Any]:
+    """Yield one member or group, all of one profile or, for profile id 0, all of all profiles.
 
-
-def read_groups(bundle: Bundle, request: Any) -> Iterator[Any]:
-    """Yield one group, all groups of one selector or, for selector id 0, all groups of all selectors."""
+    Args:
+        kind: "member" or "group".
+        bundle: The program and its state.
+        request: The ``ActionProfileMember`` or ``ActionProfileGroup`` that selects.
+    """
     for state in _selected(bundle, request.action_profile_id):
-        for number, group in state.groups.items():
-            if request.group_id in (0, number):
-                yield group
+        for number, found in getattr(state, f"{kind}s").items():
+            if getattr(request, f"{kind}_id") in (0, number):
+                yield found
 
 
 def _selected(bundle: Bundle, id_: int) -> list[ProfileState]:
     if id_ == 0:
         return list(bundle.profiles.values())
-    return [bundle.profiles.get(_profile(bundle, id_).id, ProfileState())]
+    return [bundle.profiles.get(bundle.schema.find("action profile", id_).id, ProfileState())]

@@ -5,12 +5,13 @@ Also converts ``P4Data``, the values of registers and digests, from and to scala
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from p4src.messages import p4data_pb2
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
+from softswitch.compiler.ir import fold
 from softswitch.engine.pipeline import MeterRates, MeterReading
 from softswitch.p4runtime import translate
 from softswitch.p4runtime.errors import InvalidArgument, OutOfRange, Unimplemented
@@ -21,29 +22,24 @@ def encode_data(data: ir.DataType, values: Iterator[int]) -> Any:
     """Consume the scalars of one value of type `data` from `values`; return them as a ``P4Data``."""
     message = p4data_pb2.P4Data()
     match data.kind:
-        case "struct":
-            message.struct.SetInParent()
-            for _, member in data.members:
-                message.struct.members.append(encode_data(member, values))
-        case "tuple":
-            message.tuple.SetInParent()
-            for _, member in data.members:
-                message.tuple.members.append(encode_data(member, values))
+        case "struct" | "tuple" as kind:
+            parts = getattr(message, kind)
+            parts.SetInParent()
+            parts.members.extend(encode_data(member, values) for _, member in data.members)
         case "header":
             message.header.is_valid = True
-            for member in _scalars(data):
-                message.header.bitstrings.append(_bitstring(member, next(values)))
+            message.header.bitstrings.extend(_bitstring(scalar, next(values)) for _, scalar in data.leaves())
         case "enum":
             message.enum = data.values[next(values)][0]
         case "error":
             assert isinstance(data.scalar, ir.Enum)
             message.error = data.scalar.members[next(values)]
         case "serializable_enum":
-            message.enum_value = _bitstring(data, next(values))
+            message.enum_value = _bitstring(data.scalar, next(values))
         case _ if isinstance(data.scalar, ir.Bool):
             message.bool = bool(next(values))
         case _:
-            message.bitstring = _bitstring(data, next(values))
+            message.bitstring = _bitstring(data.scalar, next(values))
     return message
 
 
@@ -64,23 +60,11 @@ def decode_data(data: ir.DataType, message: Any, what: str) -> list[int]:
     if wanted == "bool":
         return [int(message.bool)]
     assert isinstance(data.scalar, ir.Bits)
-    return [_signed(translate.decode(getattr(message, wanted), data.scalar.width, what), data.scalar)]
+    return [fold.wrap(data.scalar, translate.decode(getattr(message, wanted), data.scalar.width, what))]
 
 
-def _signed(value: int, type_: ir.Bits) -> int:
-    negative = type_.signed and value >> (type_.width - 1)
-    return value - (1 << type_.width) if negative else value
-
-
-def _scalars(data: ir.DataType) -> Iterator[ir.DataType]:
-    if data.scalar is not None:
-        yield data
-    for _, member in data.members:
-        yield from _scalars(member)
-
-
-def _bitstring(data: ir.DataType, value: int) -> bytes:
-    width = data.scalar.width if isinstance(data.scalar, ir.Bits) else 1
+def _bitstring(type_: ir.Scalar | None, value: int) -> bytes:
+    width = type_.width if isinstance(type_, ir.Bits) else 1
     return translate.encode(value & ((1 << width) - 1))
 
 
@@ -90,9 +74,7 @@ def write_counter(bundle: Bundle, kind: int, message: Any) -> None:
     cells = _chosen(counter, message)
     if not message.HasField("data"):
         return
-    packets, bytes_ = message.data.packet_count, message.data.byte_count
-    if packets < 0 or bytes_ < 0:
-        raise InvalidArgument(f"a counter must be 0 or more; got {packets} packets, {bytes_} bytes")
+    packets, bytes_ = counts(message.data)
     for cell in cells:
         bundle.pipeline.write_counter(counter.name, cell, packets, bytes_)
 
@@ -145,17 +127,9 @@ def read_meters(bundle: Bundle, request: Any) -> Iterator[Any]:
         yield message
 
 
-def _known(bundle: Bundle, what: str, id_: int) -> Any:
-    """Return the array with this id; `what` is "counter", "meter" or "register". Raises InvalidArgument."""
-    arrays = getattr(bundle.schema, f"{what}s")
-    if id_ not in arrays:
-        raise InvalidArgument(bundle.schema.describe_unknown(what, id_))
-    return arrays[id_]
-
-
 def _written(bundle: Bundle, what: str, kind: int, message: Any) -> Any:
     """Return the array whose cells an update sets. Raises InvalidArgument if `kind` is not MODIFY."""
-    array = _known(bundle, what, getattr(message, f"{what}_id"))
+    array = bundle.schema.find(what, getattr(message, f"{what}_id"))
     if kind != p4.Update.MODIFY:
         raise InvalidArgument(f"the cells of '{array.name}' always exist: they can only be modified")
     return array
@@ -176,10 +150,18 @@ def _chosen(array: Any, message: Any) -> list[int] | range:
 def _cells(bundle: Bundle, what: str, request: Any) -> Iterator[tuple[Any, p4.Index]]:
     """Yield (array, index) of one cell, of all cells of one array or, for id 0, of all arrays' cells."""
     id_ = getattr(request, f"{what}_id")
-    arrays = [_known(bundle, what, id_)] if id_ else getattr(bundle.schema, f"{what}s").values()
+    arrays: Iterable[Any] = [bundle.schema.find(what, id_)] if id_ else bundle.schema.by_kind()[what].values()
     for array in arrays:
         for index in _chosen(array, request) if id_ else range(array.size):
             yield array, p4.Index(index=index)
+
+
+def counts(data: Any) -> tuple[int, int]:
+    """Return a counter's packets and bytes. Raises InvalidArgument for negative ones."""
+    packets, bytes_ = data.packet_count, data.byte_count
+    if packets < 0 or bytes_ < 0:
+        raise InvalidArgument(f"a counter must be 0 or more; got {packets} packets, {bytes_} bytes")
+    return packets, bytes_
 
 
 def rates(config: Any) -> MeterRates:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from p4src.messages import p4runtime_pb2 as p4
@@ -25,14 +26,14 @@ from softswitch.p4runtime.errors import (
     InvalidArgument,
     RequestError,
     Unimplemented,
+    outcome,
 )
-from softswitch.p4runtime.schema import ArrayInfo
 from softswitch.p4runtime.state import Bundle, Device, Subscription, Timeout, check_kind
 
 
 def write_digest(bundle: Bundle, kind: int, message: Any) -> None:
     """Subscribe to a digest, change the delivery of its lists, or unsubscribe."""
-    digest = _digest(bundle, message.digest_id)
+    digest = bundle.schema.find("digest", message.digest_id)
     config = message.config
     if min(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns) < 0:
         raise InvalidArgument(f"times and sizes of digest '{digest.name}' must be 0 or more")
@@ -53,7 +54,7 @@ def write_digest(bundle: Bundle, kind: int, message: Any) -> None:
 def read_digest(bundle: Bundle, request: Any) -> Iterator[Any]:
     """Yield the subscription to one digest or, for id 0, all subscriptions."""
     if request.digest_id != 0:
-        _digest(bundle, request.digest_id)
+        bundle.schema.find("digest", request.digest_id)
     for id_, subscription in bundle.digests.items():
         if request.digest_id in (0, id_):
             yield copy.deepcopy(subscription.entry)
@@ -61,7 +62,7 @@ def read_digest(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 def acknowledge(bundle: Bundle, message: Any) -> None:
     """Discard a list that the controller has acknowledged; acknowledging it twice is no error."""
-    subscription = bundle.digests.get(_digest(bundle, message.digest_id).id)
+    subscription = bundle.digests.get(bundle.schema.find("digest", message.digest_id).id)
     if subscription is not None:
         subscription.sent.pop(message.list_id, None)
 
@@ -76,12 +77,6 @@ def due(bundle: Bundle, now_ns: int) -> Iterator[Any]:
             subscription.offer(encode_data(data, iter(values)), now_ns)
     for subscription in bundle.digests.values():
         yield from subscription.due(now_ns)
-
-
-def _digest(bundle: Bundle, id_: int) -> ArrayInfo:
-    if id_ not in bundle.schema.digests:
-        raise InvalidArgument(bundle.schema.describe_unknown("digest", id_))
-    return bundle.schema.digests[id_]
 
 
 DIGEST_INTERVAL_S = 0.01
@@ -143,7 +138,7 @@ def _in_bundle(write: Callable[[Bundle, int, Any], None]) -> Callable[[Device, i
 
 
 def _write_replication(device: Device, kind: int, message: Any) -> None:
-    switch = device.switch if device.is_live(device.bundle) else None
+    switch = device.switch if device.bundle is device.running else None
     replication.write(device.bundle, switch, kind, message)
 
 
@@ -172,14 +167,9 @@ def _entry_of(bundle: Bundle, message: Any) -> list[Any]:
     return [whole] if found else []
 
 
-def _member(bundle: Bundle, message: Any) -> list[Any]:
-    found = action_profiles.read_members(bundle, message)
-    return [item for item in found if item.member_id == message.member_id]
-
-
-def _group(bundle: Bundle, message: Any) -> list[Any]:
-    found = action_profiles.read_groups(bundle, message)
-    return [item for item in found if item.group_id == message.group_id]
+def _same(kind: str, bundle: Bundle, message: Any) -> list[Any]:
+    found = action_profiles.read(kind, bundle, message)
+    return [item for item in found if getattr(item, f"{kind}_id") == getattr(message, f"{kind}_id")]
 
 
 KINDS = {
@@ -194,10 +184,14 @@ KINDS = {
     "meter_entry": EntityKind(_in_bundle(cells.write_meter), cells.read_meters),
     "register_entry": EntityKind(_in_bundle(cells.write_register), cells.read_registers),
     "action_profile_member": EntityKind(
-        _in_bundle(action_profiles.write_member), action_profiles.read_members, _member
+        _in_bundle(action_profiles.write_member),
+        partial(action_profiles.read, "member"),
+        partial(_same, "member"),
     ),
     "action_profile_group": EntityKind(
-        _in_bundle(action_profiles.write_group), action_profiles.read_groups, _group
+        _in_bundle(action_profiles.write_group),
+        partial(action_profiles.read, "group"),
+        partial(_same, "group"),
     ),
     "value_set_entry": EntityKind(_in_bundle(tables.write_value_set), tables.read_value_set),
     "packet_replication_engine_entry": EntityKind(_write_replication, replication.read),
@@ -232,7 +226,7 @@ def write_batch(device: Device, updates: Sequence[Any], *, all_or_none: bool) ->
     no packet sees an intermediate state.
     """
     if not all_or_none:
-        return [_attempt(device, update) for update in updates]
+        return [outcome(write, device, update) for update in updates]
     undo: list[tuple[int, Any]] = []
     with device.switch.locked():
         for number, update in enumerate(updates):
@@ -247,14 +241,6 @@ def write_batch(device: Device, updates: Sequence[Any], *, all_or_none: bool) ->
                 return [error if other == number else aborted for other in range(len(updates))]
             undo += reversed(inverse)
     return [None] * len(updates)
-
-
-def _attempt(device: Device, update: Any) -> RequestError | None:
-    try:
-        write(device, update)
-    except RequestError as error:
-        return error
-    return None
 
 
 def _inverse(device: Device, kind: int, entity: Any) -> list[tuple[int, Any]]:

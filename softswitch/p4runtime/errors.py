@@ -14,6 +14,11 @@
 Every message states the problem, the value seen and the right form.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 
 class RequestError(Exception):
     """Base of all errors with which a request can be refused."""
@@ -53,3 +58,12 @@ class Aborted(RequestError):
 
 class Unimplemented(RequestError):
     """The request uses a standard P4Runtime feature that this switch does not support."""
+
+
+def outcome(do: Callable[..., object], *arguments: Any) -> RequestError | None:
+    """Do a part of a batch, and return the error with which it is refused."""
+    try:
+        do(*arguments)
+    except RequestError as error:
+        return error
+    return None

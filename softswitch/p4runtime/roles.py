@@ -44,7 +44,7 @@ class StreamStanding(Enum):
 class Notification:
     """A notification to `client` about its status. `highest`: highest election id of a primary so far."""
 
-    client: Hashable
+    client: Any
     role: str
     standing: StreamStanding
     highest: int | None
@@ -129,7 +129,7 @@ class Arbitration:
         """Return the role of a client."""
         return self._role_of.get(client)
 
-    def primaries(self) -> list[Hashable]:
+    def primaries(self) -> list[Any]:
         """Return the primary of every role that has one."""
         return [p for p in (role.primary() for role in self._roles.values()) if p is not None]
 

@@ -158,6 +158,13 @@ class Schema:
             "digest": self.digests,
         }
 
+    def find(self, kind: str, id_: int) -> Any:
+        """Return the object with this id. Raises InvalidArgument if none of the `kind` has it."""
+        found = self.by_kind()[kind].get(id_)
+        if found is None:
+            raise InvalidArgument(self.describe_unknown(kind, id_))
+        return found
+
     def describe_unknown(self, kind: str, id_: int) -> str:
         """Return the message that `id_` is not the id of a `kind`, with the valid ids."""
         of_kind = self.by_kind()

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -375,17 +376,14 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
 
     def Read(self, request: Any, context: Any) -> Iterator[Any]:
         found: list[Any] = []
-        outcomes: list[RequestError | None] = []
         try:
             self._check_device(request.device_id)
             with self._device.mutex:
                 _ = self._device.bundle
-                for entity in request.entities:
-                    try:
-                        found += entities.read(self._device, entity)
-                        outcomes.append(None)
-                    except RequestError as error:
-                        outcomes.append(error)
+                outcomes = [
+                    errors.outcome(lambda each: found.extend(entities.read(self._device, each)), entity)
+                    for entity in request.entities
+                ]
         except RequestError as error:
             _abort(context, error)
         for start in range(0, len(found), _ENTITIES_PER_MESSAGE):
@@ -429,9 +427,16 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
                     case "arbitration":
                         self._arbitrate(stream, request.arbitration)
                     case "packet":
-                        self._packet_out(stream, request.packet)
+                        packet = request.packet
+                        failed = p4.StreamError(packet_out=p4.PacketOutError(packet_out=packet))
+                        self._serve_primary(stream, "send packets", partial(self._send, packet), failed)
                     case "digest_ack":
-                        self._acknowledge(stream, request.digest_ack)
+                        message = request.digest_ack
+                        failed = p4.StreamError(
+                            digest_list_ack=p4.DigestListAckError(digest_list_ack=message)
+                        )
+                        act = partial(self._acknowledge, message)
+                        self._serve_primary(stream, "acknowledge digests", act, failed)
                     case kind:
                         unknown = errors.Unimplemented(f"stream messages of kind {kind} are not supported")
                         self._complain(stream, unknown, p4.StreamError(other=p4.StreamOtherError()))
@@ -468,32 +473,26 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             if notification.highest is not None:
                 message.election_id.high = notification.highest >> 64
                 message.election_id.low = notification.highest & (2**64 - 1)
-            stream = notification.client
-            assert isinstance(stream, _Stream)
-            stream.responses.put(p4.StreamMessageResponse(arbitration=message))
+            notification.client.responses.put(p4.StreamMessageResponse(arbitration=message))
 
-    def _packet_out(self, stream: _Stream, packet: Any) -> None:
+    def _serve_primary(self, stream: _Stream, doing: str, act: Callable[[], None], failed: Any) -> None:
+        """Call `act` if the stream is its role's primary; complain with the message `failed` otherwise."""
         try:
             with self._device.mutex:
                 if not self._arbitration.is_primary(stream):
-                    raise errors.PermissionDenied("only the primary controller may send packets")
-                bundle = self._device.running
-                if bundle is None:
-                    raise errors.FailedPrecondition("no program is loaded to take the packet")
-                frame = translate.from_packet_out(bundle.schema, packet)
-                self._device.send_to_cpu(frame)
+                    raise errors.PermissionDenied(f"only the primary controller may {doing}")
+                act()
         except RequestError as error:
-            self._complain(stream, error, p4.StreamError(packet_out=p4.PacketOutError(packet_out=packet)))
+            self._complain(stream, error, failed)
 
-    def _acknowledge(self, stream: _Stream, message: Any) -> None:
-        try:
-            with self._device.mutex:
-                if not self._arbitration.is_primary(stream):
-                    raise errors.PermissionDenied("only the primary controller may acknowledge digests")
-                entities.acknowledge(self._device.bundle, message)
-        except RequestError as error:
-            details = p4.DigestListAckError(digest_list_ack=message)
-            self._complain(stream, error, p4.StreamError(digest_list_ack=details))
+    def _send(self, packet: Any) -> None:
+        bundle = self._device.running
+        if bundle is None:
+            raise errors.FailedPrecondition("no program is loaded to take the packet")
+        self._device.send_to_cpu(translate.from_packet_out(bundle.schema, packet))
+
+    def _acknowledge(self, message: Any) -> None:
+        entities.acknowledge(self._device.bundle, message)
 
     def _look(self) -> float | None:
         """Send the switch's notifications; return the seconds until the next poll."""
@@ -504,7 +503,6 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
                     found = list(entities.look(bundle))
                 for message in found:
                     for stream in self._arbitration.primaries():
-                        assert isinstance(stream, _Stream)
                         stream.offer(message)
             return entities.interval_s(bundle)
 
@@ -520,7 +518,6 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
                 return
             message = translate.to_packet_in(bundle.schema, frame)
             for stream in self._arbitration.primaries():
-                assert isinstance(stream, _Stream)
                 config = self._role_configs.get(stream)
                 if config is None or config.takes(message):
                     stream.offer(p4.StreamMessageResponse(packet=message))
@@ -567,6 +564,11 @@ def _abort_batch(context: Any, done: str, outcomes: list[RequestError | None]) -
             detail.message = str(error)[:room]
             detail.space = "ina"
         status.details.add().Pack(detail)
+    end_batch(context, status)
+
+
+def end_batch(context: Any, status: Any) -> NoReturn:
+    """End a call with the status code and the details of a ``google.rpc.Status`` of code UNKNOWN."""
     context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-    context.abort(grpc.StatusCode.UNKNOWN, text)
+    context.abort(grpc.StatusCode.UNKNOWN, status.message)
     raise AssertionError("abort does not return")

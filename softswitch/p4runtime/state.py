@@ -240,7 +240,8 @@ class Device:
         self._carry_over = carry_over
         self.mutex = threading.RLock()
         self._loading = loading or Loading()
-        self._running: Bundle | None = None
+        self.running: Bundle | None = None
+        """The bundle whose pipeline processes packets; None if no program is loaded."""
         self._saved: Bundle | None = None
         self.writes = 0
         """The number of requests that may have changed the program or its entries, including failed ones.
@@ -259,7 +260,7 @@ class Device:
     @property
     def bundle(self) -> Bundle:
         """The bundle that reads and writes refer to. Raises FailedPrecondition if no program is loaded."""
-        found = self._saved or self._running
+        found = self._saved or self.running
         if found is None:
             raise FailedPrecondition("no program is loaded; set a forwarding pipeline config first")
         return found
@@ -267,17 +268,8 @@ class Device:
     @property
     def config(self) -> Any:
         """The config from which `bundle` was loaded, or None."""
-        found = self._saved or self._running
+        found = self._saved or self.running
         return found and found.config
-
-    @property
-    def running(self) -> Bundle | None:
-        """The bundle whose pipeline processes packets; None if no program is loaded."""
-        return self._running
-
-    def is_live(self, bundle: Bundle) -> bool:
-        """Return True if this bundle's pipeline processes packets, not just requests."""
-        return bundle is self._running
 
     def preload(self, source: str) -> None:
         """Load and run a preprocessed program, as VERIFY_AND_COMMIT does.
@@ -338,13 +330,13 @@ class Device:
 
     def _reconcile(self, bundle: Bundle) -> None:
         with self.mutex, self.switch.locked():
-            if self._running is not None:
-                self._carry_over(self._running, bundle)
+            if self.running is not None:
+                self._carry_over(self.running, bundle)
             self._commit(bundle)
 
     def _commit(self, bundle: Bundle) -> None:
         with self.writing(), self.switch.locked():
-            old = self._running
+            old = self.running
             self.switch.load(bundle.pipeline)
             for group in old.groups if old else ():
                 self.switch.set_multicast_group(group, None)
@@ -354,7 +346,7 @@ class Device:
                 self.switch.set_multicast_group(group, members(entry))
             for session, entry in bundle.sessions.items():
                 self.switch.set_clone_session(session, members(entry), entry.packet_length_bytes)
-            self._running = bundle
+            self.running = bundle
             self._saved = None
 
     def send_to_cpu(self, frame: bytes) -> None:

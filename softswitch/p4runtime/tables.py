@@ -117,9 +117,7 @@ def _action_and_match(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry, 
 
 def write_direct_meter(bundle: Bundle, kind: int, message: Any) -> None:
     """Set the rates of the meter of one table entry; without a config all packets are green."""
-    table = _owner(bundle, message, "meter")
-    if kind != p4.Update.MODIFY:
-        raise InvalidArgument("a direct meter exists as long as its entry; the only update type is MODIFY")
+    table = _owner(bundle, message, "meter", kind)
     cells.refuse_counts(message)
     configured = cells.rates(message.config) if message.HasField("config") else None
     bundle.pipeline.configure_direct_meter(table.name, _target(bundle, table, message), configured)
@@ -138,13 +136,10 @@ def read_direct_meter(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 def write_direct_counter(bundle: Bundle, kind: int, message: Any) -> None:
     """Set the counter of one table entry."""
-    table = _owner(bundle, message, "counter")
-    if kind != p4.Update.MODIFY:
-        raise InvalidArgument("a direct counter exists as long as its entry; the only update type is MODIFY")
+    table = _owner(bundle, message, "counter", kind)
     entry = _target(bundle, table, message)
     if message.HasField("data"):
-        _check_counts(message.data)
-        _set_counter(bundle, table, entry, message.data)
+        bundle.pipeline.write_direct_counter(table.name, entry, *cells.counts(message.data))
 
 
 def read_direct_counter(bundle: Bundle, request: Any) -> Iterator[Any]:
@@ -288,13 +283,13 @@ def _check_resources(table: TableSchema, message: Any) -> None:
     if message.HasField("counter_data"):
         if table.direct_counter is None:
             raise InvalidArgument(f"'{table.name}' has no direct counter; leave counter_data out")
-        _check_counts(message.counter_data)
+        cells.counts(message.counter_data)
 
 
 def _write_resources(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None, message: Any) -> None:
     """Set the counter, the meter and the idle timeout of an entry from `message`."""
     if message.HasField("counter_data"):
-        _set_counter(bundle, table, entry, message.counter_data)
+        bundle.pipeline.write_direct_counter(table.name, entry, *cells.counts(message.counter_data))
     if message.HasField("meter_config"):
         bundle.pipeline.configure_direct_meter(table.name, entry, cells.rates(message.meter_config))
     if table.idle_timeout and entry is not None:
@@ -386,13 +381,18 @@ def _existing(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry
         raise NotFound(f"'{table.name}' holds no entry with this match") from error
 
 
-def _owner(bundle: Bundle, message: Any, kind: str) -> TableSchema:
-    """Return the table of a direct counter or meter; `kind` is "counter" or "meter"."""
+def _owner(bundle: Bundle, message: Any, kind: str, update: int = _MODIFY) -> TableSchema:
+    """Return the table of a direct counter or meter; `kind` is "counter" or "meter".
+
+    Raises InvalidArgument, also for an `update` of another type than MODIFY.
+    """
     if not message.HasField("table_entry"):
         raise InvalidArgument(f"the direct {kind} entry has no table_entry, which selects the {kind}")
     table = translate.table(bundle.schema, message.table_entry.table_id)
     if _direct(table, kind) is None:
         raise InvalidArgument(f"'{table.name}' has no direct {kind}")
+    if update != _MODIFY:
+        raise InvalidArgument(f"a direct {kind} exists as long as its entry; the only update type is MODIFY")
     return table
 
 
@@ -410,17 +410,6 @@ def _target(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry |
 def _counter(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None) -> Any:
     packets, bytes_ = bundle.pipeline.read_direct_counter(table.name, entry)
     return p4.CounterData(packet_count=packets, byte_count=bytes_)
-
-
-def _check_counts(data: Any) -> None:
-    if data.packet_count < 0 or data.byte_count < 0:
-        raise InvalidArgument(
-            f"a counter must be 0 or more; got {data.packet_count} packets, {data.byte_count} bytes"
-        )
-
-
-def _set_counter(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None, data: Any) -> None:
-    bundle.pipeline.write_direct_counter(table.name, entry, data.packet_count, data.byte_count)
 
 
 def _remember(bundle: Bundle, table: TableSchema, key: EntryKey, message: Any) -> None:

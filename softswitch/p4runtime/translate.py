@@ -7,7 +7,7 @@ of the packet. A program without such a header exchanges frames without metadata
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from p4src.messages import p4runtime_pb2 as p4
@@ -223,9 +223,9 @@ def _arguments_by_id(action: ActionInfo, sent: Sequence[Any]) -> tuple[int, ...]
         if param.id in values:
             raise InvalidArgument(f"{label} is given twice")
         values[param.id] = decode(given.value, param.width, label)
-    missing = [p.name for p in action.params if p.id not in values]
+    missing = ", ".join(f"'{p.name}'" for p in action.params if p.id not in values)
     if missing:
-        raise InvalidArgument(f"action '{action.name}' lacks a value for {_quoted(missing)}")
+        raise InvalidArgument(f"action '{action.name}' lacks a value for {missing}")
     return tuple(values[p.id] for p in action.params)
 
 
@@ -284,10 +284,6 @@ def _lpm(f: FieldInfo, message: Any, what: str) -> ir.Pattern:
     if value & ~mask:
         raise InvalidArgument(f"{what} is 0x{value:x}/{length}: bits beyond the prefix must be 0")
     return ir.Pattern("mask", value, mask)
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"'{n}'" for n in names)
 
 
 def from_packet_out(schema: Schema, message: Any) -> bytes:

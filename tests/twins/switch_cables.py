@@ -61,10 +61,6 @@ class TwinCabling:
         for time_us in times_us:
             self._put(time_us, len(self._cables) + end, frame)
 
-    def waiting(self) -> Sequence[int]:
-        """See `Cabling.waiting`; all ends, because only draining tells."""
-        return range(len(self._ends))
-
     def discard(self, end: int) -> int:
         """See `Cabling.discard`."""
         return len(self._switches[self._ends[end].switch].drain(self._ends[end].port))

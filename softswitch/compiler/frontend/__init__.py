@@ -120,9 +120,7 @@ class DeclarationParser(StatementParser):
 
     def _field(self) -> ast.FieldDecl:
         annotations = self.annotations()
-        type_ref = self.type_ref()
-        name = self.name("the name of a field")
-        type_ref = self.stack_sizes(type_ref)
+        type_ref, name = self.typed_name("the name of a field")
         self.semicolon("the field")
         return ast.FieldDecl(type_ref, name.text, pos=name.pos, annotations=annotations)
 

@@ -42,7 +42,7 @@ _TOKEN = re.compile(
     + ")|(?P<unknown>.)",
     re.VERBOSE | re.DOTALL,
 )
-_MARKER = re.compile(r'[ \t]*#[ \t]*(?:(line)[ \t]+)?([0-9]+)(?:[ \t]+"([^"\n]*)")?(?:[ \t]+([0-9]+))?')
+MARKER = re.compile(r'[ \t]*#[ \t]*(?:(line)[ \t]+)?([0-9]+)(?:[ \t]+"([^"\n]*)")?(?:[ \t]+([0-9]+))?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def tokenize(text: str, name: str) -> list[Token]:
             line_start = start + 1
             if not column:
                 line += 1
-            if offset - start > 1 and (directive := _MARKER.match(text, line_start)):
+            if offset - start > 1 and (directive := MARKER.match(text, line_start)):
                 # The marker's own line counts as the line before.
                 line = int(directive[2]) - 1
                 file = directive[3] if directive[3] is not None else file

@@ -251,6 +251,12 @@ class ExpressionParser(Cursor):
             element = ast.StackTypeRef(element, size, pos=pos)
         return element
 
+    def typed_name(self, what: str, element: ast.TypeRef | None = None) -> tuple[ast.TypeRef, Token]:
+        """Parse a type, unless it is given, and a name; sizes of a stack may follow the name."""
+        type_ref = self.type_ref() if element is None else element
+        name = self.name(what)
+        return self.stack_sizes(type_ref), name
+
     def bracketed(self) -> ast.Expr:
         """Parse an expression in ``[…]`` or ``(…)``, where ``>`` is an operator even inside ``<…>``."""
         outer, self._greater_closes = self._greater_closes, False

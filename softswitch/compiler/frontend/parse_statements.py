@@ -191,8 +191,7 @@ class StatementParser(ExpressionParser):
         annotations: tuple[ast.SourceAnnotation, ...],
     ) -> ast.VarDecl | ast.Instantiation:
         """Parse the rest of a declaration after ``type`` or ``type(args)``."""
-        name = self.name("the name of a variable or an instance")
-        type_ref = self.stack_sizes(type_ref)
+        type_ref, name = self.typed_name("the name of a variable or an instance", type_ref)
         self.declare_object(name.text)
         if args is None:
             value = self.expression() if self.accept("=") else None
@@ -222,9 +221,7 @@ class StatementParser(ExpressionParser):
     def constant(self, annotations: tuple[ast.SourceAnnotation, ...]) -> ast.ConstDecl:
         """Parse ``const type name = value;``."""
         self.advance()
-        type_ref = self.type_ref()
-        name = self.name("the name of the constant")
-        type_ref = self.stack_sizes(type_ref)
+        type_ref, name = self.typed_name("the name of the constant")
         self.expect("=", "and the value of the constant")
         value = self.expression()
         self.semicolon("the constant")
@@ -290,9 +287,7 @@ class StatementParser(ExpressionParser):
     def _param(self) -> ast.ParamDecl:
         annotations = self.annotations()
         direction = self.advance().kind if self.token.kind in _DIRECTIONS else ""
-        type_ref = self.type_ref()
-        name = self.name("the name of a parameter")
-        type_ref = self.stack_sizes(type_ref)
+        type_ref, name = self.typed_name("the name of a parameter")
         default = self.expression() if self.accept("=") else None
         self.declare_object(name.text)
         return ast.ParamDecl(direction, type_ref, name.text, default, pos=name.pos, annotations=annotations)

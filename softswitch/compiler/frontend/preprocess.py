@@ -20,6 +20,7 @@ from typing import Any
 import pcpp
 
 from softswitch.compiler.errors import CompileError, read_source
+from softswitch.compiler.frontend.lexer import MARKER
 from softswitch.compiler.ir import Position
 
 STANDARD_INCLUDES = Path(__file__).parents[1] / "include"
@@ -29,7 +30,6 @@ _MAX_BLANK_LINES = 8
 _NEEDS_ARGUMENT = frozenset(["define", "undef", "include", "if", "elif", "ifdef", "ifndef"])
 _MARKERS = frozenset(["line", "pragma", "warning"])
 """Directives that are accepted but not executed; line markers such as ``# 7`` are treated the same way."""
-_MARKER = re.compile(r'[ \t]*#[ \t]*(?:(line)[ \t]+)?([0-9]+)(?:[ \t]+"([^"]*)")?(?:[ \t]+([0-9]+))?')
 
 
 def preprocess(
@@ -93,7 +93,7 @@ class _Source:
         for number, line in enumerate(lines, 1):
             starts.append(offset)
             offset += len(line) + 1
-            if "#" in line and (marker := _MARKER.match(line)):
+            if "#" in line and (marker := MARKER.match(line)):
                 file = marker[3] if marker[3] is not None else file
                 source.marked.append(number)
                 fixed = int(marker[4] or 0) if marker[1] else 0

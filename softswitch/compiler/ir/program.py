@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -222,6 +222,13 @@ class DataType:
     scalar: Bits | Bool | Enum | None = None
     members: tuple[tuple[str, DataType], ...] = ()
     values: tuple[tuple[str, int], ...] = ()
+
+    def leaves(self, path: str = "") -> Iterator[tuple[str, Bits | Bool | Enum]]:
+        """Yield path and type of each scalar; the path of a nested struct's member has dots."""
+        if self.scalar is not None:
+            yield path, self.scalar
+        for name, member in self.members:
+            yield from member.leaves(f"{path}.{name}" if path else name)
 
 
 @dataclass(frozen=True, slots=True)

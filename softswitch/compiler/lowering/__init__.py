@@ -48,7 +48,7 @@ from softswitch.compiler.lowering.passing import (
 )
 from softswitch.compiler.lowering.resolve import check_fields, make_fields, wire_fields
 from softswitch.compiler.lowering.statements import declare_constant, lower_statements
-from softswitch.compiler.lowering.subroutines import check_function, formals_of
+from softswitch.compiler.lowering.subroutines import formals_of, lower_body
 from softswitch.compiler.lowering.unit import (
     Body,
     CodePlace,
@@ -405,7 +405,7 @@ def _check(unit: Unit, symbol: object) -> None:
                     own = with_type_params(scope, function.prototype.type_params)
                     body = Body(unit, own, CodePlace.CONTROL, Stage.NONE, "unused")
                     formals = formals_of(unit, function.prototype.params, own)
-                    check_function(body, function, formals, passed_to_nothing(body, formals), own)
+                    lower_body(body, function, own, formals, passed_to_nothing(body, formals), function.pos)
         case Local(DeclaredAction(used=False) as action):
             check_action(Body(unit, action.scope, CodePlace.CONTROL, Stage.NONE, "unused"), action)
         case GenericType(decl, scope, pos=_, made=made) if not made:
@@ -463,16 +463,12 @@ def lower(program: ast.SourceProgram, name: str, *, single_access: bool = False)
     Raises CompileError or Unsupported: the first error, with all errors found after it in `others`.
     """
     try:
-        return _lower(program, name, single_access)
+        with collecting() as remarks:
+            lowered = _gather(program, name, single_access)
+        verify_program(lowered)
+        check_limits(lowered)
     except RecursionError:
         raise Unsupported("the program is nested too deeply", program.pos) from None
-
-
-def _lower(program: ast.SourceProgram, name: str, single_access: bool) -> ir.Program:
-    with collecting() as remarks:
-        lowered = _gather(program, name, single_access)
-    verify_program(lowered)
-    check_limits(lowered)
     return replace(lowered, remarks=tuple(remarks))
 
 

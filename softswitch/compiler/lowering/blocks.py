@@ -14,6 +14,7 @@ same statements again: parameters whose arguments differ between applications ar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from softswitch.compiler import ir
@@ -100,13 +101,15 @@ def lower_main_parser(caller: Body, applied: Application) -> None:
     # A transition leads back to start, so statements that must run once need a state before it.
     renamed = "start#1"
     for state in list(states.values()):
-        cases = tuple(
-            (key, renamed if target == "start" else target) for key, target in state.transition.cases
-        )
-        transition = ir.Transition(state.transition.subjects, cases, pos=state.transition.pos)
         own = renamed if state.name == "start" else state.name
-        states[own] = ir.ParserState(own, state.body, transition, pos=state.pos)
+        states[own] = replace(retargeted(state, "start", renamed), name=own)
     states["start"] = ir.ParserState("start", entry.prologue, _goto(renamed, first.pos), pos=first.pos)
+
+
+def retargeted(state: ir.ParserState, old: str, new: str) -> ir.ParserState:
+    """Return a state whose transitions lead to the state `new` instead of `old`."""
+    cases = tuple((key, new if target == old else target) for key, target in state.transition.cases)
+    return replace(state, transition=replace(state.transition, cases=cases))
 
 
 def _refuse_idle_loop(states: Mapping[str, ir.ParserState]) -> None:
@@ -147,15 +150,10 @@ def _lower(caller: Body, applied: Application, *, prefix: str, accept: str) -> P
     body = applied.body(caller, CodePlace.PARSER)
     body.repeats = prefix != ""
     for local in decl.locals:
-        match local:
-            case ast.ConstDecl():
-                declare_constant(body, body.scope, local)
-            case ast.VarDecl():
-                body.unit.statements(body, (local,))
-            case ast.Instantiation():
-                declare_instance(body, local, name)
-            case ast.ValueSetDecl():
-                declare_value_set(body, local, name)
+        if isinstance(local, ast.ValueSetDecl):
+            declare_value_set(body, local, name)
+        else:
+            _declare_local(body, local, (), name)
     prologue = body.take_since(0)
     body.repeats = True
     states = _States(body, decl, prefix, accept)
@@ -409,7 +407,7 @@ def lower_control(caller: Body, applied: Application, *, repeats: bool) -> Body:
     items: list[DeclaredAction | DeclaredTable] = []
     for local in decl.locals:
         with body.unit.reporting():
-            item = _declare_local(body, local, decl, name)
+            item = _declare_local(body, local, decl.body, name)
             items += [] if item is None else [item]
             continue
         body.scope.break_name(local.name, local.pos)
@@ -423,16 +421,17 @@ def lower_control(caller: Body, applied: Application, *, repeats: bool) -> Body:
 def _declare_local(
     body: Body,
     local: ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ActionDecl | ast.TableDecl,
-    decl: ast.ControlDecl,
+    users: object,
     prefix: str,
 ) -> DeclaredAction | DeclaredTable | None:
+    """Declare a local name; `users` is the code that may apply a declared instance."""
     match local:
         case ast.ConstDecl():
             declare_constant(body, body.scope, local)
         case ast.VarDecl():
             body.unit.statements(body, (local,))
         case ast.Instantiation():
-            declare_instance(body, local, prefix, decl.body)
+            declare_instance(body, local, prefix, users)
         case ast.ActionDecl():
             passing.check_action(body.unit, body.scope, local)
             action = DeclaredAction(
@@ -452,18 +451,12 @@ def _declare_local(
 def check_unused(body: Body, items: Sequence[DeclaredAction | DeclaredTable]) -> None:
     """Lower the declarations that the program never uses, to find errors, and discard the result."""
     for item in items:
-        if item.used:
-            continue
-        with body.unit.scratch():
-            try:
+        if not item.used:
+            with body.unit.scratch(), body.unit.reporting(), suppress(Unsupported):
                 if isinstance(item, DeclaredTable):
                     lowered_table(item, item.decl.pos)
                 else:
                     check_action(body, item)
-            except Unsupported:
-                pass  # unused code may be unsupported
-            except CompileError as error:
-                body.unit.report(error)
 
 
 def check_action(body: Body, action: DeclaredAction) -> None:

@@ -7,6 +7,8 @@ operand of ``&&`` and ``||`` and the branches of ``?:`` only if they are needed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
@@ -15,9 +17,8 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.convert import (
     Operand,
     cast,
-    conjunction,
     convert,
-    disjunction,
+    joined,
     mismatch,
     saved,
     steady,
@@ -118,12 +119,12 @@ def evaluate_as(body: Body, expr: ast.Expr, type_: t.Type, what: str = "the valu
     return convert(evaluate(body, expr), type_, expr.pos, what)
 
 
-def condition(body: Body, expr: ast.Expr) -> ir.Expr:
+def condition(body: Body, expr: ast.Expr, what: str = "the condition") -> ir.Expr:
     """Return the value of an expression that must be Bool. Raises CompileError if it is not."""
     value = evaluate(body, expr)
     if isinstance(value, Run) and value.type == t.BOOL:
         return value.expr
-    raise mismatch(value, t.BOOL, expr.pos, "the condition")
+    raise mismatch(value, t.BOOL, expr.pos, what)
 
 
 def known(body: Body, expr: ast.Expr, type_: t.Type | None = None, what: str = "the value") -> Value:
@@ -165,28 +166,38 @@ def _root(expr: ast.Expr) -> ast.Expr:
     return expr
 
 
-def evaluate_all(body: Body, exprs: tuple[ast.Expr, ...]) -> tuple[Value, ...]:
+def evaluate_all(body: Body, exprs: Sequence[ast.Expr]) -> tuple[Value, ...]:
     """Evaluate expressions from left to right, and return their values."""
+    return tuple(evaluate_arguments(body, (False,) * len(exprs), exprs))
+
+
+def evaluate_arguments(body: Body, returns: Sequence[bool], args: Sequence[ast.Expr]) -> list[Value]:
+    """Return the values of arguments, evaluated from left to right.
+
+    Where `returns` is True, the argument must be an l-value, or ``_``, for which the value is `Default`.
+    Raises CompileError.
+    """
     values: list[Value] = []
     marks: list[int] = []
-    for expr in exprs:
-        values.append(evaluate(body, expr))
+    for is_target, arg in zip(returns, args, strict=True):
+        if not is_target:
+            values.append(evaluate(body, arg))
+        elif ast.is_word(arg, "_"):
+            values.append(Default())
+        else:
+            values.append(writable(body, arg))
         marks.append(len(body.out))
-    keep_order(body, values, marks, tuple(expr.pos for expr in exprs))
-    return tuple(values)
-
-
-def keep_order(body: Body, values: list[Value], marks: list[int], places: tuple[ir.Position, ...]) -> None:
-    """Save a value in a variable if the evaluation of later values emitted statements: they could change it.
-
-    `marks[i]` is the number of statements of `body.out` after the evaluation of `values[i]`; `values` is
-    changed in place.
-    """
     for i in reversed(range(len(values))):
         if len(body.out) > marks[i]:
             later = body.take_since(marks[i])
-            values[i] = saved(body, values[i], "saved", places[i])
+            value, pos = values[i], args[i].pos
+            values[i] = (
+                steady(body, value, pos)
+                if returns[i] and isinstance(value, Run)
+                else saved(body, value, "saved", pos)
+            )
             body.out.extend(later)
+    return values
 
 
 # --------------------------------------------------------------------------- names and literals
@@ -273,31 +284,24 @@ def _binary(body: Body, expr: ast.BinaryExpr) -> Value:
 
 
 def _short_circuit(body: Body, expr: ast.BinaryExpr) -> Value:
-    left = _bool_operand(body, expr.left, expr.op)
+    what = f"the operand of {expr.op}"
+    left = condition(body, expr.left, what)
     mark = len(body.out)
     if isinstance(left, ir.Const) and left.value == (expr.op == "||"):
         with body.unit.scratch():
-            _bool_operand(body, expr.right, expr.op)
+            condition(body, expr.right, what)
         body.take_since(mark)
         return Run(t.BOOL, left)
-    right = _bool_operand(body, expr.right, expr.op)
+    right = condition(body, expr.right, what)
     effects = body.take_since(mark)
     if not effects:
-        join = conjunction if expr.op == "&&" else disjunction
-        return Run(t.BOOL, join(left, right, expr.pos))
+        return Run(t.BOOL, joined(expr.op, left, right, expr.pos))
     outcome = body.temporary(t.BOOL, "condition", expr.pos)
     body.out.append(ir.Assign(outcome, left, pos=expr.pos))
     branch = (*effects, ir.Assign(outcome, right, pos=expr.pos))
     then, otherwise = (branch, ()) if expr.op == "&&" else ((), branch)
     body.out.append(ir.If(outcome, then, otherwise, pos=expr.pos))
     return Run(t.BOOL, outcome)
-
-
-def _bool_operand(body: Body, expr: ast.Expr, op: str) -> ir.Expr:
-    value = evaluate(body, expr)
-    if isinstance(value, Run) and value.type == t.BOOL:
-        return value.expr
-    raise mismatch(value, t.BOOL, expr.pos, f"the operand of {op}")
 
 
 def _mux(body: Body, expr: ast.MuxExpr) -> Value:

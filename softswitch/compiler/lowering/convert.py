@@ -5,7 +5,7 @@ Also functions that emit statements to store and save values of any type.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -37,22 +37,14 @@ def negation(expr: ir.Expr, pos: ir.Position) -> ir.Expr:
     return ir.Unary(t.BOOL, "!", expr, pos=pos)
 
 
-def conjunction(left: ir.Expr, right: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return ``left && right``."""
+def joined(op: str, left: ir.Expr, right: ir.Expr, pos: ir.Position) -> ir.Expr:
+    """Return ``left op right`` of ``&&`` or ``||``."""
+    neutral = op == "&&"
     if isinstance(left, ir.Const):
-        return right if left.value else left
-    if isinstance(right, ir.Const) and right.value:
+        return right if bool(left.value) is neutral else left
+    if isinstance(right, ir.Const) and bool(right.value) is neutral:
         return left
-    return ir.Binary(t.BOOL, "&&", left, right, pos=pos)
-
-
-def disjunction(left: ir.Expr, right: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return ``left || right``."""
-    if isinstance(left, ir.Const):
-        return left if left.value else right
-    if isinstance(right, ir.Const) and not right.value:
-        return left
-    return ir.Binary(t.BOOL, "||", left, right, pos=pos)
+    return ir.Binary(t.BOOL, op, left, right, pos=pos)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,17 +217,14 @@ def cast(type_: t.Type, value: Value, pos: ir.Position) -> Value:
     if t.same(found, type_):
         return Run(type_, value.expr) if isinstance(value, Run) else value
     match type_:
-        case t.DistinctType(_, underlying):
-            if isinstance(value, Run) and not t.same(found, underlying):
+        case t.DistinctType(_, underlying) | t.SerialEnum(_, underlying):
+            distinct = isinstance(type_, t.DistinctType) and isinstance(value, Run)
+            if distinct and not t.same(found, underlying):
                 raise CompileError(
                     f"{show(value)} cannot be cast to {t.describe(type_)}",
                     pos,
                     f"{t.describe(underlying)}; cast to that type first",
                 )
-            inner = cast(underlying, value, pos)
-            assert isinstance(inner, Run)
-            return Run(type_, inner.expr)
-        case t.SerialEnum(_, underlying):
             inner = cast(underlying, value, pos)
             assert isinstance(inner, Run)
             return Run(type_, inner.expr)
@@ -358,10 +347,8 @@ def steady(body: Body, value: Run, pos: ir.Position) -> Run:
 
 def _steady(body: Body, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
     match expr:
-        case ir.Member(type_, base, field, pos=place):
-            return ir.Member(type_, _steady(body, base, pos), field, pos=place)
-        case ir.Slice(type_, base, high, low, pos=place):
-            return ir.Slice(type_, _steady(body, base, pos), high, low, pos=place)
+        case ir.Member(base=base) | ir.Slice(base=base):
+            return replace(expr, base=_steady(body, base, pos))
         case ir.Index(type_, base, index, pos=place):
             base = _steady(body, base, pos)
             if not isinstance(index, ir.Const):

@@ -8,7 +8,7 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks import apply_instance, apply_type
 from softswitch.compiler.lowering.check import evaluate, whole_number
-from softswitch.compiler.lowering.convert import disjunction, expression
+from softswitch.compiler.lowering.convert import expression, joined
 from softswitch.compiler.lowering.extern_calls import (
     MethodCall,
     choose,
@@ -18,6 +18,7 @@ from softswitch.compiler.lowering.extern_calls import (
     plain_target,
 )
 from softswitch.compiler.lowering.known_externs import call_extern_function, call_packet_method
+from softswitch.compiler.lowering.operators import is_valid
 from softswitch.compiler.lowering.subroutines import call_action, call_function
 from softswitch.compiler.lowering.tables import lowered_table
 from softswitch.compiler.lowering.unit import (
@@ -47,7 +48,6 @@ from softswitch.compiler.lowering.values import (
     Symbol,
     TypeName,
     Value,
-    constant,
     parts_of,
     show,
     type_of,
@@ -74,7 +74,6 @@ def call_method(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Val
                 return _union_is_valid(base, expr)
             if isinstance(shape, t.StackType) and isinstance(base, Run):
                 return _call_stack(body, base, shape, expr, method)
-    assert isinstance(expr.callee, ast.MemberExpr)
     raise CompileError(
         f"{show(base)} has no method {method!r}", expr.callee.pos, "a header, stack or extern before the dot"
     )
@@ -82,7 +81,6 @@ def call_method(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Val
 
 def header_size(type_: t.Type, expr: ast.CallExpr, method: str) -> Value:
     """Return the result of ``minSizeInBits()`` or a similar method: a compile-time constant."""
-    assert isinstance(expr.callee, ast.MemberExpr)
     if method not in _SIZES:
         raise unknown(f"method of type {t.describe(type_)}", method, _SIZES, expr.callee.pos)
     _no_arguments(expr, method)
@@ -106,14 +104,11 @@ def _target(base: Value, expr: ast.CallExpr) -> ir.Expr:
 
 
 def _call_header(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Value:
-    assert isinstance(expr.callee, ast.MemberExpr)
     if method in ("isValid", "setValid", "setInvalid"):
         _no_arguments(expr, method)
     match method:
-        case "isValid" if isinstance(base, Run):
-            return Run(t.BOOL, ir.IsValid(t.BOOL, base.expr, pos=expr.pos))
         case "isValid":
-            return constant(t.BOOL, int(isinstance(base, GroupValue)), expr.pos)
+            return Run(t.BOOL, is_valid(base, expr.pos))
         case "setValid" | "setInvalid":
             body.out.append(ir.SetValidity(_target(base, expr), method == "setValid", pos=expr.pos))
             return Nothing()
@@ -125,19 +120,11 @@ def _union_is_valid(base: Run | GroupValue | Invalid, expr: ast.CallExpr) -> Val
     _no_arguments(expr, "isValid")
     valid: ir.Expr = ir.Const(t.BOOL, 0, pos=expr.pos)
     for part in parts_of(base, expr.pos):
-        one = _validity(part, expr.pos)
-        valid = disjunction(valid, one, expr.pos)
+        valid = joined("||", valid, is_valid(part, expr.pos), expr.pos)
     return Run(t.BOOL, valid)
 
 
-def _validity(part: Value, pos: ir.Position) -> ir.Expr:
-    if isinstance(part, Run):
-        return ir.IsValid(t.BOOL, part.expr, pos=pos)
-    return ir.Const(t.BOOL, int(isinstance(part, GroupValue)), pos=pos)
-
-
 def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.CallExpr, method: str) -> Value:
-    assert isinstance(expr.callee, ast.MemberExpr)
     if method not in ("push_front", "pop_front"):
         raise unknown("method of a header stack", method, ("push_front", "pop_front"), expr.callee.pos)
     if len(expr.args) != 1:
@@ -179,8 +166,7 @@ def _read_register(call: MethodCall) -> Value:
     parts, index = _cell(call, 1)
     for part, target in zip(parts, leaves(call.values[0], call.place(0)), strict=True):
         variable, after = plain_target(call.body, target, call.place(0))
-        call.emit("register.read", (variable,), (index,), instance=part)
-        call.body.out.extend(after)
+        call.emit("register.read", (variable,), (index,), instance=part, after=after)
     return Nothing()
 
 
@@ -196,9 +182,7 @@ def _write_register(call: MethodCall) -> Value:
 def _execute_meter(call: MethodCall) -> Value:
     index = call.scalar(0, "the index")
     variable, after = plain_target(call.body, call.values[1], call.place(1))
-    call.emit("meter.execute_meter", (variable,), (index,), instance=call.on.name)
-    call.body.out.extend(after)
-    return Nothing()
+    return call.emit("meter.execute_meter", (variable,), (index,), instance=call.on.name, after=after)
 
 
 def _read_colour(call: MethodCall) -> Value:
@@ -215,7 +199,6 @@ def _read_colour(call: MethodCall) -> Value:
 
 
 def _call_object(body: Body, base: Object, expr: ast.CallExpr, method: str) -> Value:
-    assert isinstance(expr.callee, ast.MemberExpr)
     overloads = [
         prototype
         for prototype in base.decl.methods

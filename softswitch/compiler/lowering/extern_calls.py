@@ -18,7 +18,7 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.walk import path_of
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.check import type_at
+from softswitch.compiler.lowering.check import evaluate_arguments, type_at
 from softswitch.compiler.lowering.convert import expression, flatten
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.passing import (
@@ -26,11 +26,10 @@ from softswitch.compiler.lowering.passing import (
     bind,
     check_argument,
     check_prototype,
-    evaluate_arguments,
     is_optional,
     passed_to_nothing,
 )
-from softswitch.compiler.lowering.subroutines import check_function, formals_of
+from softswitch.compiler.lowering.subroutines import formals_of, lower_body
 from softswitch.compiler.lowering.unit import Body, CodePlace, constant_body
 from softswitch.compiler.lowering.values import (
     BlockDef,
@@ -235,9 +234,18 @@ class ExternCall:
         """Return the scalars that an argument consists of, in order; see `convert.flatten`."""
         return flatten(self.body, self.values[number], self.place(number), enums=enums)
 
-    def emit(self, function: str, *args: tuple[ir.Expr, ...], instance: str = "") -> Nothing:
-        """Emit an `ir.Extern` statement for this call; return `Nothing`, as the statement has no result."""
-        self.body.out.append(ir.Extern(function, instance, args, pos=self.expr.pos))
+    def emit(
+        self,
+        function: str,
+        *args: tuple[ir.Expr, ...],
+        instance: str = "",
+        after: tuple[ir.Stmt, ...] = (),
+    ) -> Nothing:
+        """Emit an `ir.Extern` statement for this call, and the statements that must follow it.
+
+        Return `Nothing`, as the statement has no result.
+        """
+        self.body.out += (ir.Extern(function, instance, args, pos=self.expr.pos), *after)
         return Nothing()
 
 
@@ -289,10 +297,11 @@ def hash_into(
     return ir.Extern("hash", "", ((target,), (kind,), (base,), tuple(data), (limit,)), pos=pos)
 
 
-def enum_constant(value: Value, pos: ir.Position, what: str) -> ir.Const:
-    """Return an argument that must be a constant of an enum. Raises CompileError if it is not."""
-    if isinstance(value, Run) and isinstance(value.expr, ir.Const) and isinstance(value.expr.type, ir.Enum):
-        return value.expr
+def enum_constant(value: Value, pos: ir.Position, what: str) -> tuple[ir.Const, str]:
+    """Return an argument that must be a constant of an enum, and the member's name. Raises CompileError."""
+    match value:
+        case Run(_, ir.Const(ir.Enum(_, members), number) as constant):
+            return constant, members[number]
     raise CompileError(f"{what} is {show(value)}, known only at run time", pos, "a member of the enum")
 
 
@@ -405,7 +414,7 @@ def _check_method(
     own.declare("this", Variable(made, pos=made.pos))
     inside = body.inside(scope=own, place=CodePlace.FUNCTION, prefix=name)
     try:
-        check_function(inside, function, found, passed_to_nothing(inside, found), own)
+        lower_body(inside, function, own, found, passed_to_nothing(inside, found), function.pos)
     except Unsupported as error:
         unit.refuse(error)
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import with_expressions, with_operands, with_parts
-from softswitch.compiler.lowering.convert import conjunction, negation
+from softswitch.compiler.lowering.convert import joined, negation
 
 _BOOL = ir.Bool()
 
@@ -90,12 +90,8 @@ def _part(base: ir.Expr, name: str, type_: ir.Type, pos: ir.Position) -> ir.Expr
     match base:
         case ir.Member(_, header, outer):
             return ir.Member(type_, header, f"{outer}.{name}", pos=pos)
-        case ir.Index(_, stacks, index):
-            return ir.Index(_header(type_), _stack(stacks, name, pos), index, pos=pos)
-        case ir.Next(_, stacks):
-            return ir.Next(_header(type_), _stack(stacks, name, pos), pos=pos)
-        case ir.Last(_, stacks):
-            return ir.Last(_header(type_), _stack(stacks, name, pos), pos=pos)
+        case ir.Index(_, stacks) | ir.Next(_, stacks) | ir.Last(_, stacks):
+            return replace(base, type=_header(type_), base=_stack(stacks, name, pos), pos=pos)
         case _:
             raise TypeError(f"{pos}: this is not a virtual struct")
 
@@ -118,7 +114,7 @@ def _parts(expr: ir.Expr, pos: ir.Position) -> list[ir.Expr]:
 def _equal(left: ir.Expr, right: ir.Expr, pos: ir.Position) -> ir.Expr:
     result: ir.Expr = ir.Const(_BOOL, 1, pos=pos)
     for a, b in zip(_parts(left, pos), _parts(right, pos), strict=True):
-        result = conjunction(result, _expr(ir.Binary(_BOOL, "==", a, b, pos=pos)), pos)
+        result = joined("&&", result, _expr(ir.Binary(_BOOL, "==", a, b, pos=pos)), pos)
     return result
 
 
@@ -169,12 +165,8 @@ def _siblings(expr: ir.Expr) -> list[ir.Expr]:
         case ir.Member(_, base, name, pos=pos) if isinstance(base.type, ir.Struct) and base.type.union:
             others = [(other, type_) for other, type_ in base.type.fields if other != name]
             return [ir.Member(type_, base, other, pos=pos) for other, type_ in others]
-        case ir.Index(_, base, index, pos=pos):
-            return [ir.Index(_element(stack), stack, index, pos=pos) for stack in _siblings(base)]
-        case ir.Next(_, base, pos=pos):
-            return [ir.Next(_element(stack), stack, pos=pos) for stack in _siblings(base)]
-        case ir.Last(_, base, pos=pos):
-            return [ir.Last(_element(stack), stack, pos=pos) for stack in _siblings(base)]
+        case ir.Index(_, base) | ir.Next(_, base) | ir.Last(_, base):
+            return [replace(expr, type=_element(stack), base=stack) for stack in _siblings(base)]
         case _:
             return []
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -14,6 +15,7 @@ from softswitch.compiler.lowering.types import data_type
 from softswitch.compiler.lowering.unit import (
     Body,
     Instance,
+    add_named,
     applications,
     control_name,
     ir_annotations,
@@ -83,19 +85,17 @@ def _instance(
 
 def _different(params: Sequence[ast.ParamDecl], calls: Sequence[ast.CallExpr]) -> frozenset[str]:
     """Return the names of the parameters whose arguments differ between `calls`."""
-    if len(calls) < 2:
-        return frozenset()
-    names = [param.name for param in params]
-    different = set()
-    for i, name in enumerate(names):
-        texts = set()
-        for call in calls:
-            named = {arg.name: arg.value for arg in call.args if arg.name is not None}
-            value = named.get(name, call.args[i].value if i < len(call.args) else None)
-            texts.add(spelling(value) if value is not None else "")
-        if len(texts) > 1:
-            different.add(name)
-    return frozenset(different)
+
+    def given(place: int, name: str, call: ast.CallExpr) -> str:
+        named = {arg.name: arg.value for arg in call.args if arg.name is not None}
+        value = named.get(name, call.args[place].value if place < len(call.args) else None)
+        return spelling(value) if value is not None else ""
+
+    return frozenset(
+        param.name
+        for place, param in enumerate(params)
+        if len({given(place, param.name, call) for call in calls}) > 1
+    )
 
 
 def declare_arguments(scope: Scope, block: Block, prefix: str) -> None:
@@ -200,34 +200,25 @@ def _make_object(
         raise CompileError(f"{len(decl.args)} arguments for {what}", decl.pos, " or ".join(counts))
     args = bind(what, constructor.params, decl.args, decl.pos)
     unit = body.unit
+    made = Object(type_, symbol.decl, name, pos=decl.pos, annotations=annotations)
     match symbol.decl.name:
         case "register":
             make_register(body, type_.args[0], cells(body, args[0]), name, decl, annotations)
-            return Object(type_, symbol.decl, name, pos=decl.pos)
         case "counter":
             size, kind = cells(body, args[0]), unit_of(body, args[1], "CounterType")
-            claim(name, decl.pos, unit.counters.get(name))
-            unit.counters[name] = ir.Counter(name, kind, size, None, pos=decl.pos, annotations=annotations)
-            return Object(type_, symbol.decl, name, pos=decl.pos)
+            counter = ir.Counter(name, kind, size, None, pos=decl.pos, annotations=annotations)
+            add_named(unit.counters, counter)
         case "meter":
             size, kind = cells(body, args[0]), unit_of(body, args[1], "MeterType")
-            claim(name, decl.pos, unit.meters.get(name))
-            unit.meters[name] = ir.Meter(name, kind, size, None, pos=decl.pos, annotations=annotations)
-            return Object(type_, symbol.decl, name, pos=decl.pos)
+            add_named(unit.meters, ir.Meter(name, kind, size, None, pos=decl.pos, annotations=annotations))
         case "direct_meter":
-            kind, colour = unit_of(body, args[0], "MeterType"), unit.variable(f"{name}.colour", COLOUR)
-            return Object(
-                type_, symbol.decl, name, pos=decl.pos, unit=kind, annotations=annotations, colour=colour
-            )
-        case "action_profile" | "action_selector":
-            return _make_profile(body, type_, symbol.decl, args, name, decl.pos, annotations)
-        case "Checksum16":
-            return Object(type_, symbol.decl, name, pos=decl.pos)
+            kind = unit_of(body, args[0], "MeterType")
+            return replace(made, unit=kind, colour=unit.variable(f"{name}.colour", COLOUR))
+        case "action_profile" | "action_selector" as what:
+            return _make_profile(body, made, args, selector=what == "action_selector")
         case "direct_counter":
-            kind = unit_of(body, args[0], "CounterType")
-            return Object(type_, symbol.decl, name, pos=decl.pos, unit=kind, annotations=annotations)
-        case _:
-            raise AssertionError(ref.name)
+            return replace(made, unit=unit_of(body, args[0], "CounterType"))
+    return made
 
 
 def make_register(
@@ -258,37 +249,21 @@ def make_register(
     if isinstance(t.base(cell), t.HeaderType | ir.Enum | ir.VarBits):
         raise refused
     data = data_type(cell, type_pos)
-    claim(name, pos, unit.register_arrays.get(name))
-    scalars = list(_scalars(data))
-    if not scalars or not all(isinstance(scalar, ir.Bits | ir.Bool) for _, scalar in scalars):
+    leaves = list(data.leaves())
+    if not leaves or not all(isinstance(scalar, ir.Bits | ir.Bool) for _, scalar in leaves):
         raise refused
-    parts = tuple(f"{name}#{path}" if path else name for path, _ in scalars)
+    parts = tuple(f"{name}#{path}" if path else name for path, _ in leaves)
     starts = initial or (0,) * len(parts)
-    for part, (_, scalar), start in zip(parts, scalars, starts, strict=True):
+    array = ir.RegisterArray(name, data, size, parts, pos=pos, annotations=annotations)
+    add_named(unit.register_arrays, array)
+    for part, (_, scalar), start in zip(parts, leaves, starts, strict=True):
         assert isinstance(scalar, ir.Bits | ir.Bool)
         unit.registers[part] = ir.Register(
             part, scalar, size, pos=pos, annotations=annotations, initial=start
         )
-    unit.register_arrays[name] = ir.RegisterArray(name, data, size, parts, pos=pos, annotations=annotations)
 
 
-def _scalars(data: ir.DataType, path: str = "") -> Iterator[tuple[str, ir.Scalar]]:
-    if data.scalar is not None:
-        yield path, data.scalar
-    for name, member in data.members:
-        yield from _scalars(member, f"{path}.{name}" if path else name)
-
-
-def _make_profile(
-    body: Body,
-    type_: t.ExternType,
-    decl: ast.ExternDecl,
-    args: Sequence[ast.Expr],
-    name: str,
-    pos: ir.Position,
-    annotations: tuple[ir.Annotation, ...],
-) -> Object:
-    selector = type_.name == "action_selector"
+def _make_profile(body: Body, made: Object, args: Sequence[ast.Expr], *, selector: bool) -> Object:
     size = cells(body, args[1 if selector else 0])
     algorithm = ""
     if selector:
@@ -296,9 +271,9 @@ def _make_profile(
         if not (isinstance(kind, Run) and isinstance(kind.type, ir.Enum) and isinstance(kind.expr, ir.Const)):
             raise CompileError(f"{show(kind)} cannot be the algorithm", args[0].pos, "a HashAlgorithm")
         algorithm = kind.type.members[kind.expr.value]
-    claim(name, pos, body.unit.action_profiles.get(name))
-    body.unit.action_profiles[name] = ir.ActionProfile(name, size, selector, pos=pos, annotations=annotations)
-    return Object(type_, decl, name, pos=pos, unit=algorithm, annotations=annotations)
+    profile = ir.ActionProfile(made.name, size, selector, pos=made.pos, annotations=made.annotations)
+    add_named(body.unit.action_profiles, profile)
+    return replace(made, unit=algorithm)
 
 
 def make_in_place(body: Body, prop: ast.Property, prefix: str, expected: str) -> Object:
@@ -313,18 +288,6 @@ def make_in_place(body: Body, prop: ast.Property, prefix: str, expected: str) ->
         raise CompileError(f"this is no {prop.name}", prop.value.pos, expected)
     decl = ast.Instantiation(ref, call.args, prop.name, None, pos=prop.pos, annotations=prop.annotations)
     return _make_object(body, symbol, ref, decl, control_name(prefix, decl.name, decl.annotations))
-
-
-def claim(
-    name: str, pos: ir.Position, other: ir.RegisterArray | ir.Counter | ir.ActionProfile | ir.Meter | None
-) -> None:
-    """Raise CompileError if the program already has an object `other` with this control-plane name."""
-    if other is not None:
-        raise CompileError(
-            f"two objects have the control-plane name {name!r}; the other is at {other.pos}",
-            pos,
-            "another @name for one of them",
-        )
 
 
 def cells(body: Body, expr: ast.Expr) -> int:

@@ -44,7 +44,6 @@ _ARGUMENTS = {"extract": (1, 2), "lookahead": (0,), "advance": (1,), "length": (
 
 def call_packet_method(body: Body, base: PacketValue, expr: ast.CallExpr, method: str) -> Value:
     """Emit a call of a packet's method. Raises CompileError."""
-    assert isinstance(expr.callee, ast.MemberExpr)
     methods = _METHODS[base.type.name]
     declared = [prototype for prototype in base.decl.methods if prototype.name == method]
     if method not in methods or not declared:
@@ -286,16 +285,13 @@ def _bits_target(call: ExternCall, what: str) -> tuple[ir.Expr, tuple[ir.Stmt, .
 def _hash(call: ExternCall) -> Value:
     variable, after = _bits_target(call, "a hash cannot be stored in")
     algorithm, base = _algorithm(call, 1), call.scalar(2, "the base", 64)
-    call.emit("hash", (variable,), (algorithm,), (base,), call.data(3), (call.scalar(4, "the maximum", 64),))
-    call.body.out.extend(after)
-    return Nothing()
+    data, most = call.data(3), call.scalar(4, "the maximum", 64)
+    return call.emit("hash", (variable,), (algorithm,), (base,), data, (most,), after=after)
 
 
 def _algorithm(call: ExternCall, number: int) -> ir.Const:
     pos = call.place(number)
-    algorithm = enum_constant(call.values[number], pos, "the algorithm")
-    assert isinstance(algorithm.type, ir.Enum)
-    name = algorithm.type.members[algorithm.value]
+    algorithm, name = enum_constant(call.values[number], pos, "the algorithm")
     if name == "random":
         raise Unsupported("HashAlgorithm.random", pos, "random()")
     return algorithm
@@ -303,9 +299,7 @@ def _algorithm(call: ExternCall, number: int) -> ir.Const:
 
 def _random(call: ExternCall) -> Value:
     variable, after = _bits_target(call, "a random number cannot be stored in")
-    call.emit("random", (variable,), (call.expression(1),), (call.expression(2),))
-    call.body.out.extend(after)
-    return Nothing()
+    return call.emit("random", (variable,), (call.expression(1),), (call.expression(2),), after=after)
 
 
 def _checksum(call: ExternCall) -> Value:
@@ -346,32 +340,11 @@ def _clone(call: ExternCall) -> Value:
 
 def _clone_kind(call: ExternCall) -> ir.Const:
     pos, stage = call.place(0), call.body.stage
-    kind = enum_constant(call.values[0], pos, "the clone type")
-    assert isinstance(kind.type, ir.Enum)
-    right, found = "I2E" if stage is Stage.INGRESS else "E2E", kind.type.members[kind.value]
+    kind, found = enum_constant(call.values[0], pos, "the clone type")
+    right = "I2E" if stage is Stage.INGRESS else "E2E"
     if found != right:
         raise Unsupported(f"CloneType.{found} in {stage.name.lower()}", pos, f"CloneType.{right}")
     return kind
-
-
-def _keep(call: ExternCall) -> Value:
-    return call.emit(call.name, (_list_number(call, 0),))
-
-
-def _keep_data(call: ExternCall) -> Value:
-    return call.emit(f"{call.name}_preserving_field_list", (_legacy_field_list(call, 0),))
-
-
-def _truncate(call: ExternCall) -> Value:
-    return call.emit("truncate", (call.scalar(0, "the length"),))
-
-
-def _check(call: ExternCall) -> Value:
-    return call.emit(call.name, (call.expression(0),))
-
-
-def _log_msg(call: ExternCall) -> Value:
-    return call.emit("log_msg")
 
 
 def _verify(call: ExternCall) -> Value:
@@ -417,14 +390,30 @@ _FUNCTIONS: dict[str, tuple[tuple[Stage, ...], tuple[int, ...], Callable[[Extern
     "clone": (_CONTROLS, (2,), _clone),
     "clone_preserving_field_list": (_CONTROLS, (3,), _clone),
     "clone3": (_CONTROLS, (3,), _clone),
-    "resubmit_preserving_field_list": ((Stage.INGRESS,), (1,), _keep),
-    "resubmit": ((Stage.INGRESS,), (1,), _keep_data),
-    "recirculate_preserving_field_list": ((Stage.EGRESS,), (1,), _keep),
-    "recirculate": ((Stage.EGRESS,), (1,), _keep_data),
-    "truncate": (_CONTROLS, (1,), _truncate),
-    "assert": ((), (1,), _check),
-    "assume": ((), (1,), _check),
-    "log_msg": ((), (1, 2), _log_msg),
+    "resubmit_preserving_field_list": (
+        (Stage.INGRESS,),
+        (1,),
+        lambda call: call.emit(call.name, (_list_number(call, 0),)),
+    ),
+    "resubmit": (
+        (Stage.INGRESS,),
+        (1,),
+        lambda call: call.emit(f"{call.name}_preserving_field_list", (_legacy_field_list(call, 0),)),
+    ),
+    "recirculate_preserving_field_list": (
+        (Stage.EGRESS,),
+        (1,),
+        lambda call: call.emit(call.name, (_list_number(call, 0),)),
+    ),
+    "recirculate": (
+        (Stage.EGRESS,),
+        (1,),
+        lambda call: call.emit(f"{call.name}_preserving_field_list", (_legacy_field_list(call, 0),)),
+    ),
+    "truncate": (_CONTROLS, (1,), lambda call: call.emit("truncate", (call.scalar(0, "the length"),))),
+    "assert": ((), (1,), lambda call: call.emit(call.name, (call.expression(0),))),
+    "assume": ((), (1,), lambda call: call.emit(call.name, (call.expression(0),))),
+    "log_msg": ((), (1, 2), lambda call: call.emit("log_msg")),
     "verify": ((), (2,), _verify),
     "static_assert": ((), (1, 2), _static_assert),
     "digest": ((Stage.INGRESS,), (2,), _digest),

@@ -13,8 +13,8 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.convert import (
     Operand,
     balance,
-    conjunction,
     convert,
+    joined,
     negation,
     underlying,
 )
@@ -85,7 +85,7 @@ def _stacks_equal(a: Run, b: Run, type_: t.StackType, pos: ir.Position) -> ir.Ex
         index = ir.Const(t.BIT32, number, pos=pos)
         x = ir.Index(type_.element.ir, a.expr, index, pos=pos)
         y = ir.Index(type_.element.ir, b.expr, index, pos=pos)
-        result = conjunction(result, ir.Binary(t.BOOL, "==", x, y, pos=pos), pos)
+        result = joined("&&", result, ir.Binary(t.BOOL, "==", x, y, pos=pos), pos)
     return result
 
 
@@ -97,37 +97,31 @@ def _parts_equal(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
     shape = t.base(type_)
     if isinstance(shape, t.HeaderType):
         if isinstance(a, Invalid) or isinstance(b, Invalid):
-            return conjunction(_is_invalid(a, pos), _is_invalid(b, pos), pos)
-        result = conjunction(_is_valid(a, pos), _is_valid(b, pos), pos)
+            return joined("&&", negation(is_valid(a, pos), pos), negation(is_valid(b, pos), pos), pos)
+        result = joined("&&", is_valid(a, pos), is_valid(b, pos), pos)
     else:
         result = ir.Const(t.BOOL, 1, pos=pos)
     for x, y in zip(parts_of(a, pos), parts_of(b, pos), strict=True):
-        result = conjunction(result, equality(Operand(x, left.pos), Operand(y, right.pos), pos), pos)
+        result = joined("&&", result, equality(Operand(x, left.pos), Operand(y, right.pos), pos), pos)
     return result
 
 
 def _common_type(a: Value, b: Value, pos: ir.Position) -> t.Type:
-    for value in (a, b):
-        type_ = type_of(value)
-        if not isinstance(type_, t.RecordType | t.Rest | t.Tuple):
-            return type_
-    for value in (a, b):
-        type_ = type_of(value)
-        if isinstance(type_, t.Tuple):
-            return type_
-    raise CompileError(
-        f"{show(a)} and {show(b)} cannot be compared", pos, "a cast that gives one operand a type"
-    )
+    types = (type_of(a), type_of(b))
+    found: list[t.Type] = [type_ for type_ in types if not isinstance(type_, t.RecordType | t.Rest | t.Tuple)]
+    found += (type_ for type_ in types if isinstance(type_, t.Tuple))
+    if not found:
+        raise CompileError(
+            f"{show(a)} and {show(b)} cannot be compared", pos, "a cast that gives one operand a type"
+        )
+    return found[0]
 
 
-def _is_valid(value: Value, pos: ir.Position) -> ir.Expr:
+def is_valid(value: Value, pos: ir.Position) -> ir.Expr:
+    """Return ``value.isValid()`` of a header."""
     if isinstance(value, Run):
         return ir.IsValid(t.BOOL, value.expr, pos=pos)
     return ir.Const(t.BOOL, 0 if isinstance(value, Invalid) else 1, pos=pos)
-
-
-def _is_invalid(value: Value, pos: ir.Position) -> ir.Expr:
-    return negation(_is_valid(value, pos), pos)
 
 
 _ORDERING = ("<", "<=", ">", ">=")

@@ -21,13 +21,12 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.walk import StoragePath, overlap, path_of, storage_of
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.check import evaluate, known, type_at, writable
+from softswitch.compiler.lowering.check import evaluate_arguments, known, type_at
 from softswitch.compiler.lowering.convert import (
     clear,
     convert,
     forget,
     mismatch,
-    saved,
     steady,
     store,
     undefine,
@@ -93,35 +92,6 @@ def bind(
 def _signature(what: str, params: Sequence[Formal | ast.ParamDecl]) -> str:
     names = ", ".join(f"{param.direction} {param.name}".strip() for param in params)
     return f"{what}({names})"
-
-
-def evaluate_arguments(body: Body, returns: Sequence[bool], args: Sequence[ast.Expr]) -> list[Value]:
-    """Return the values of arguments, evaluated from left to right.
-
-    Where `returns` is True, the argument must be an l-value, or ``_``, for which the value is `Default`.
-    Raises CompileError.
-    """
-    values: list[Value] = []
-    marks: list[int] = []
-    for is_target, arg in zip(returns, args, strict=True):
-        if not is_target:
-            values.append(evaluate(body, arg))
-        elif ast.is_word(arg, "_"):
-            values.append(Default())
-        else:
-            values.append(writable(body, arg))
-        marks.append(len(body.out))
-    for i in reversed(range(len(values))):
-        if len(body.out) > marks[i]:
-            later = body.take_since(marks[i])
-            value, pos = values[i], args[i].pos
-            values[i] = (
-                steady(body, value, pos)
-                if returns[i] and isinstance(value, Run)
-                else saved(body, value, "saved", pos)
-            )
-            body.out.extend(later)
-    return values
 
 
 def check_argument(body: Body, formal: Formal, value: Value, pos: ir.Position) -> Value:

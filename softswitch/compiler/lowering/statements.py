@@ -139,7 +139,6 @@ def _for_in(body: Body, loop: ast.ForIn) -> None:
         raise CompileError(
             f"there is no loop over {show(collection)}", loop.collection.pos, "low .. high, or a list"
         )
-    assert isinstance(collection, GroupValue | Run)
     target = _loop_variable(body, loop)
     number = body.temporary(t.BIT32, "element", loop.pos)
     body.out.append(ir.Assign(number, ir.Const(t.BIT32, 0, pos=loop.pos), pos=loop.pos))

@@ -27,6 +27,7 @@ from softswitch.compiler.lowering.unit import (
     DeclaredAction,
     FunctionResult,
     Unit,
+    add_named,
     constant_body,
     ir_annotations,
 )
@@ -110,7 +111,7 @@ def shared_action(action: DeclaredAction, user: Body, pos: ir.Position) -> ir.Ac
             _lower_statements(body, action)
             action.lowered = _made(action, action.name, params, body)
             unit.on_forget(lambda: setattr(action, "lowered", None))
-    register(unit, action.lowered, action)
+    add_named(unit.actions, action.lowered, "actions")
     return action.lowered
 
 
@@ -120,17 +121,6 @@ def _made(action: DeclaredAction, name: str, params: tuple[ir.Param, ...], body:
     return ir.Action(
         name, params, tuple(body.out), pos=decl.pos, annotations=ir_annotations(decl.annotations)
     )
-
-
-def register(unit: Unit, lowered: ir.Action, action: DeclaredAction) -> None:
-    """Add an action to the program. Raises CompileError if another action has the same name."""
-    other = unit.actions.setdefault(lowered.name, lowered)
-    if other is not lowered:
-        raise CompileError(
-            f"two actions have the control-plane name {lowered.name!r}; the other is at {other.pos}",
-            action.decl.pos,
-            "another @name for one of them",
-        )
 
 
 def _own_body(action: DeclaredAction, user: Body) -> Body:
@@ -218,7 +208,7 @@ def bound_action(
     inline(body, action, formals, passed, pos)
     lowered = _made(action, name, params, body)
     action.specialised.append((texts, name))
-    register(unit, lowered, action)
+    add_named(unit.actions, lowered, "actions")
     return lowered
 
 
@@ -324,13 +314,6 @@ def _type_of_argument(body: Body, arg: ast.Expr) -> t.Type:
         found = type_of(evaluate(body, arg))
     body.take_since(mark)
     return found
-
-
-def check_function(
-    body: Body, decl: ast.FunctionDecl, formals: list[Formal], passed: PassedValues, scope: Scope
-) -> None:
-    """Lower a function that is never called, to check it; `passed` has variables for its parameters."""
-    lower_body(body, decl, scope, formals, passed, decl.pos)
 
 
 def lower_body(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -22,6 +23,7 @@ from softswitch.compiler.lowering.unit import (
     Body,
     DeclaredTable,
     Selector,
+    add_named,
     ir_annotations,
     remark,
     source_text,
@@ -60,18 +62,12 @@ def lowered_table(table: DeclaredTable, pos: ir.Position) -> ir.Table:
         with unit.entered(table, f"table {table.decl.name!r}", pos):
             table.lowered = _lower(table)
         unit.on_forget(lambda: setattr(table, "lowered", None))
-    other = unit.tables.setdefault(table.name, table.lowered)
-    if other is not table.lowered:
-        raise CompileError(
-            f"two tables have the control-plane name {table.name!r}; the other is at {other.pos}",
-            table.decl.pos,
-            "another @name for one of them",
-        )
+    add_named(unit.tables, table.lowered, "tables")
     return table.lowered
 
 
 def _lower(table: DeclaredTable) -> ir.Table:
-    decl = table.decl
+    decl, unit = table.decl, table.owner.unit
     body = table.owner.inside(scope=Scope(table.scope), place=table.owner.place, prefix=table.name)
     body.scope.declare(
         decl.name, Local(table, pos=decl.pos)
@@ -100,7 +96,7 @@ def _lower(table: DeclaredTable) -> ir.Table:
         )
         entries = lower_entries(body, decl.entries, keys, types, actions, order)
     size = _size(body, properties.get("size"))
-    counter = _counter(body, table, properties.get("counters"), size)
+    counter = _attach(body, table, properties.get("counters"), "counter", unit.counters, size)
     profile = _implementation(body, properties.get("implementation"), table.name)
     if hashed and (profile is None or profile.type.name not in _SELECTORS):
         remark(f"the selector keys of table {decl.name!r} have no effect without a selector", decl.pos)
@@ -120,7 +116,7 @@ def _lower(table: DeclaredTable) -> ir.Table:
         pos=decl.pos,
         annotations=ir_annotations(decl.annotations),
         implementation="" if profile is None else profile.name,
-        direct_meter=_meter(body, table, properties.get("meters"), size),
+        direct_meter=_attach(body, table, properties.get("meters"), "meter", unit.meters, size),
         cells=_cells(body, properties.get("registers"), decl),
         idle_timeout=any(_is_true(body, properties[name].value) for name in _IDLE if name in properties),
     )
@@ -296,46 +292,21 @@ def _size(body: Body, prop: ast.Property | None) -> int:
     return size or DEFAULT_SIZE  # as p4c for BMv2
 
 
-def _counter(body: Body, table: DeclaredTable, prop: ast.Property | None, size: int) -> str | None:
-    """Attach the direct counter of a table to that table; return its name, or None without a counter."""
-    if prop is None:
-        return None
-    value = _direct(body, table, prop, "counter", body.unit.counters)
-    body.unit.counters[value.name] = ir.Counter(
-        value.name, value.unit, size, table.name, pos=value.pos, annotations=value.annotations
-    )
-    return value.name
-
-
-def _meter(body: Body, table: DeclaredTable, prop: ast.Property | None, size: int) -> str | None:
-    """Attach the direct meter of a table to that table; return its name, or None without a meter."""
-    if prop is None:
-        return None
-    value = _direct(body, table, prop, "meter", body.unit.meters)
-    body.unit.meters[value.name] = ir.Meter(
-        value.name,
-        value.unit,
-        size,
-        table.name,
-        pos=value.pos,
-        colour=value.colour,
-        annotations=value.annotations,
-    )
-    return value.name
-
-
-def _direct(
+def _attach(
     body: Body,
     table: DeclaredTable,
-    prop: ast.Property,
+    prop: ast.Property | None,
     kind: str,
-    owned: Mapping[str, ir.Counter] | Mapping[str, ir.Meter],
-) -> Object:
-    """Return the direct counter or meter of a table property. Raises CompileError.
+    owned: dict[str, Any],
+    size: int,
+) -> str | None:
+    """Attach the direct counter or meter of a table property to the table; return its name, None without one.
 
     `kind` is "counter" or "meter"; `owned` has the counters or meters that already belong to a table, by
-    name.
+    name. Raises CompileError.
     """
+    if prop is None:
+        return None
     if isinstance(prop.value, ast.CallExpr):
         value: Value = _in_place(body, prop, table.name, f"a direct_{kind}")
     else:
@@ -351,4 +322,8 @@ def _direct(
             prop.value.pos,
             f"a direct {kind} for each table",
         )
-    return value
+    make = ir.Counter if kind == "counter" else partial(ir.Meter, colour=value.colour)
+    owned[value.name] = make(
+        value.name, value.unit, size, table.name, pos=value.pos, annotations=value.annotations
+    )
+    return value.name

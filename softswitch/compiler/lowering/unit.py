@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum, auto
-from typing import Any
+from typing import Any, TypeVar
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported, gathered
@@ -403,6 +403,20 @@ class Instance:
     exits: bool = False
 
 
+_Named = TypeVar("_Named", bound=ir.ControlObject)
+
+
+def add_named(registry: dict[str, _Named], item: _Named, kind: str = "objects") -> None:
+    """Add an object to the program. Raises CompileError if another one has its control-plane name."""
+    other = registry.setdefault(item.name, item)
+    if other is not item:
+        raise CompileError(
+            f"two {kind} have the control-plane name {item.name!r}; the other is at {other.pos}",
+            item.pos,
+            "another @name for one of them",
+        )
+
+
 def walk(node: object) -> Iterator[object]:
     """Yield `node` and every node below it."""
     if isinstance(node, tuple):
@@ -420,25 +434,22 @@ def source_text(expr: ast.Expr) -> str | None:
         case ast.Name(name):
             return name
         case ast.MemberExpr(base, name):
-            text = source_text(base)
-            return None if text is None else f"{text}.{name}"
+            rest: str | None = f".{name}"
         case ast.IndexExpr(base, ast.IntLiteral(value)):
-            text = source_text(base)
-            return None if text is None else f"{text}[{value}]"
+            rest = f"[{value}]"
         case ast.IndexExpr(base, index):
-            text, inner = source_text(base), source_text(index)
-            return None if text is None or inner is None else f"{text}[{inner}]"
-        case ast.BinaryExpr("&", left, ast.IntLiteral(mask)):
-            text = source_text(left)
-            return None if text is None else f"{text} & {mask:#x}"
+            inner = source_text(index)
+            rest = None if inner is None else f"[{inner}]"
+        case ast.BinaryExpr("&", base, ast.IntLiteral(mask)):
+            rest = f" & {mask:#x}"
         case ast.SliceExpr(base, ast.IntLiteral(high), ast.IntLiteral(low)):
-            text = source_text(base)
-            return None if text is None else f"{text}[{high}:{low}]"
+            rest = f"[{high}:{low}]"
         case ast.CallExpr(ast.MemberExpr(base, "isValid"), (), ()):
-            text = source_text(base)
-            return None if text is None else f"{text}.$valid$"
+            rest = ".$valid$"
         case _:
             return None
+    text = source_text(base)
+    return None if text is None or rest is None else text + rest
 
 
 def applications(node: object, name: str) -> list[ast.CallExpr]:

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import written
-from softswitch.compiler.undefined.state import Bounds, PathState
+from softswitch.compiler.undefined.state import Bounds, PathState, stack_size
 
 _NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _TURNED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
@@ -257,8 +257,7 @@ class Reader:
             case ir.Index(base=base, index=index):
                 self.indices(base, state)
                 self.reads(index, state)
-                assert isinstance(base.type, ir.Stack)
-                self.bounded(index, base.type.size, written(base), expr.pos, state)
+                self.bounded(index, stack_size(base), written(base), expr.pos, state)
             case _:
                 pass
 

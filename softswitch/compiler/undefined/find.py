@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import assert_never
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import NOWHERE
@@ -39,8 +38,8 @@ from softswitch.compiler.undefined.state import (
     fresh,
     headers_below,
     merged,
-    scalars_below,
-    stacks_below,
+    places_below,
+    stack_size,
 )
 
 _TARGETS = ("register.read", "meter.execute_meter", "hash", "random")
@@ -193,8 +192,8 @@ def _straight(e: Exploration, s: ir.Stmt, state: PathState, leaves: Leaves) -> N
             state.shift(stack, count)
         case ir.Skip(stack):
             following = state.following(stack).only
-            size = stack.type.size if isinstance(stack.type, ir.Stack) else 0
-            state.set_following(stack, None if following is None else min(size, following + 1))
+            following = None if following is None else min(stack_size(stack), following + 1)
+            state.set_following(stack, following)
         case ir.Advance(bits):
             e.reader.reads(bits, state)
             leaves.stopped.append(state.copy())
@@ -202,12 +201,8 @@ def _straight(e: Exploration, s: ir.Stmt, state: PathState, leaves: Leaves) -> N
             _emit(e, header, s.pos, state)
         case ir.Extern():
             _extern(e, s, state)
-        case ir.If() | ir.Switch() | ir.Apply() | ir.Call() | ir.Inlined() | ir.Loop() | ir.Return():
-            raise TypeError(f"{s.pos}: this statement branches or jumps")
-        case ir.Exit() | ir.Break() | ir.Continue() | ir.Verify() | ir.Extract():
-            raise TypeError(f"{s.pos}: this statement branches or jumps")
         case _:
-            assert_never(s)
+            raise TypeError(f"{s.pos}: this statement branches or jumps")
 
 
 def _may_fail(e: Exploration, expr: ir.Expr, state: PathState, leaves: Leaves) -> None:
@@ -270,8 +265,7 @@ def _extract(e: Exploration, header: ir.Expr, size: ir.Expr | None, state: PathS
 
 
 def _emit(e: Exploration, header: ir.Expr, pos: ir.Position, state: PathState) -> None:
-    places = list(headers_below(header.type, state.place(header) or ""))
-    for place in places:
+    for place in headers_below(header.type, state.place(header) or ""):
         below = place + "/"
         for name, since in state.unset.items():
             if name.startswith(below) and state.valid.get(place) is not False:
@@ -280,8 +274,7 @@ def _emit(e: Exploration, header: ir.Expr, pos: ir.Position, state: PathState) -
 
 def _is_full(stack: ir.Expr, state: PathState) -> bool:
     """Return True if a stack certainly has no next element."""
-    assert isinstance(stack.type, ir.Stack)
-    return state.following(stack).low >= stack.type.size
+    return state.following(stack).low >= stack_size(stack)
 
 
 MOST_ROUNDS = 20
@@ -400,7 +393,8 @@ def _parse(e: Exploration) -> list[PathState]:
     clear_metadata(program, first)
     for name, type_ in (("hdr", program.hdr), ("meta", program.meta), *program.variables.items()):
         first.valid |= dict.fromkeys(headers_below(type_, name), False)
-        first.values |= dict.fromkeys(stacks_below(type_, name), constant(0))
+        stacks = [place for place, part in places_below(type_, name) if isinstance(part, ir.Stack)]
+        first.values |= dict.fromkeys(stacks, constant(0))
     accepted: list[PathState] = []
     leaves = Leaves()
     visits: dict[str, int] = {}
@@ -461,11 +455,11 @@ def _parser_state(
 def clear_metadata(program: ir.Program, state: PathState) -> None:
     """Set user metadata in `state` to zero, except fields that a field list may preserve."""
     kept = {"/".join(path) for paths in program.field_lists.values() for path in paths}
-    for place in scalars_below(program.meta, "meta"):
-        if place not in kept:
+    for place, part in places_below(program.meta, "meta"):
+        if isinstance(part, ir.Header):
+            state.valid[place] = False
+        elif isinstance(part, ir.Scalar) and place not in kept:
             state.values[place] = constant(0)
-    for place in headers_below(program.meta, "meta"):
-        state.valid[place] = False
 
 
 def find(program: ir.Program) -> list[Finding]:

@@ -191,16 +191,14 @@ class PathState:
 
     def _element(self, base: ir.Expr, index: int | None) -> str | None:
         parent = self.place(base)
-        assert isinstance(base.type, ir.Stack)
-        if parent is None or index is None or not 0 <= index < base.type.size:
+        if parent is None or index is None or not 0 <= index < stack_size(base):
             return None
         return element(parent, index)
 
     def following(self, stack: ir.Expr) -> Bounds:
         """Return the bounds of the index of the stack's next element."""
         parent = self.place(stack)
-        assert isinstance(stack.type, ir.Stack)
-        unknown = Bounds(0, stack.type.size)
+        unknown = Bounds(0, stack_size(stack))
         return unknown if parent is None else self.values.get(parent + _NEXT, unknown)
 
     def set_following(self, stack: ir.Expr, index: int | None) -> None:
@@ -296,9 +294,8 @@ class PathState:
             return self.valid.get(place)
         if not isinstance(header, ir.Index | ir.Next | ir.Last) or self.place(header.base) is None:
             return None
-        assert isinstance(header.base.type, ir.Stack)
         base = str(self.place(header.base))
-        known = {self.valid.get(element(base, index)) for index in range(header.base.type.size)}
+        known = {self.valid.get(element(base, index)) for index in range(stack_size(header.base))}
         return known.pop() if len(known) == 1 else None
 
     def set_valid(self, header: ir.Expr, valid: bool) -> None:
@@ -355,8 +352,7 @@ class PathState:
     def shift(self, stack: ir.Expr, count: int) -> None:
         """Move the facts about a stack's elements, for ``push_front`` or, if `count` < 0, ``pop_front``."""
         place = self.place(stack)
-        assert isinstance(stack.type, ir.Stack)
-        size, following = stack.type.size, self.following(stack).only
+        size, following = stack_size(stack), self.following(stack).only
         if place is None:
             return
         order = range(size - 1, -1, -1) if count > 0 else range(size)
@@ -369,48 +365,37 @@ class PathState:
         self.set_following(stack, None if following is None else max(0, min(size, following + count)))
 
 
+def stack_size(stack: ir.Expr) -> int:
+    """Return the number of elements of a header stack."""
+    assert isinstance(stack.type, ir.Stack)
+    return stack.type.size
+
+
 def element(stack: str, index: int) -> str:
     """Return the path of a header stack's element in the state, such as ``stack/[0]``."""
     return f"{stack}/[{index}]"
 
 
-def scalars_below(type_: ir.Type, place: str) -> Iterator[str]:
-    """Yield the places of all scalars outside headers in a value of `type_` at `place`."""
+def places_below(type_: ir.Type, place: str) -> Iterator[tuple[str, ir.Type]]:
+    """Yield place and type of each scalar, header and stack in a value of `type_` at `place`.
+
+    The fields of headers are left out; the place of a stack is that of its next index.
+    """
     match type_:
         case ir.Struct(_, members):
             for name, member in members:
-                yield from scalars_below(member, f"{place}/{name}")
-        case ir.Bits() | ir.Bool() | ir.Enum():
-            yield place
-        case _:
-            pass
-
-
-def headers_below(type_: ir.Type, place: str) -> Iterator[str]:
-    """Yield the places of all headers in a value of `type_` at `place`."""
-    match type_:
-        case ir.Struct(_, members):
-            for name, member in members:
-                yield from headers_below(member, f"{place}/{name}")
-        case ir.Stack(_, size):
+                yield from places_below(member, f"{place}/{name}")
+        case ir.Stack(header, size):
+            yield place + _NEXT, type_
             for index in range(size):
-                yield element(place, index)
-        case ir.Header():
-            yield place
+                yield element(place, index), header
         case _:
-            pass
+            yield place, type_
 
 
-def stacks_below(type_: ir.Type, place: str) -> Iterator[str]:
-    """Yield the places that hold the next indices of all stacks in a value of `type_` at `place`."""
-    match type_:
-        case ir.Struct(_, members):
-            for name, member in members:
-                yield from stacks_below(member, f"{place}/{name}")
-        case ir.Stack():
-            yield place + _NEXT
-        case _:
-            pass
+def headers_below(type_: ir.Type, place: str) -> list[str]:
+    """Return the places of all headers in a value of `type_` at `place`."""
+    return [found for found, part in places_below(type_, place) if isinstance(part, ir.Header)]
 
 
 def merged(states: Iterable[PathState]) -> PathState:

@@ -8,8 +8,8 @@ packet has to walk the tree of the IR.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from softswitch.compiler import ir
 from softswitch.engine.interpreter.expressions import (
@@ -23,7 +23,7 @@ from softswitch.engine.interpreter.expressions import (
     wrapper,
 )
 from softswitch.engine.interpreter.externs import ExternState
-from softswitch.engine.interpreter.statements import StatementCompiler, compile_parser, emit
+from softswitch.engine.interpreter.statements import Execute, StatementCompiler, compile_parser, emit
 from softswitch.engine.pipeline import (
     DROP_PORT,
     MAX_FRAME,
@@ -32,7 +32,6 @@ from softswitch.engine.pipeline import (
     MeterRates,
     MeterReading,
     NoSuchObject,
-    TokenMeter,
     Trace,
     Verdict,
 )
@@ -57,6 +56,8 @@ from softswitch.engine.tofino import (
 )
 
 __all__ = ["Interpreter", "interpreter"]
+
+T = TypeVar("T")
 
 
 def interpreter(program: ir.Program, *, seed: int = 0, trace: Trace | None = None) -> Interpreter:
@@ -118,20 +119,15 @@ class Interpreter:
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         """Return (packets, bytes) of cell `index` of an indirect counter."""
-        cells = self.read_counters(name)
-        _check_index(name, index, len(cells))
-        return cells[index]
+        return _cells(self._externs.counters, "indirect counter", name, index)[index]
 
     def read_counters(self, name: str) -> list[tuple[int, int]]:
         """Return (packets, bytes) of every cell of an indirect counter."""
-        if name not in self._externs.counters:
-            raise NoSuchObject(f"no indirect counter {name!r}")
-        return list(self._externs.counters[name])
+        return list(_found(self._externs.counters, "indirect counter", name))
 
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
         """Set one cell of an indirect counter; see `Pipeline.write_counter`."""
-        self.read_counter(name, index)
-        self._externs.counters[name][index] = (packets, bytes_)
+        _cells(self._externs.counters, "indirect counter", name, index)[index] = (packets, bytes_)
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
         """Return (packets, bytes) of the hits on `entry` or, for None, of the misses. Raises NoSuchEntry."""
@@ -145,11 +141,11 @@ class Interpreter:
 
     def read_meter(self, name: str, index: int) -> MeterReading:
         """Return the rates and counts of one meter of an array."""
-        return self._meter(name, index).read()
+        return _cells(self._externs.meters, "array of meters", name, index)[index].read()
 
     def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
         """Set the rates of meter `index` of an array; with `rates` None, it marks all packets green."""
-        self._meter(name, index).configure(rates)
+        _cells(self._externs.meters, "array of meters", name, index)[index].configure(rates)
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
         """Return the meter reading of `entry` or, for None, of the default action. Raises NoSuchEntry."""
@@ -178,30 +174,15 @@ class Interpreter:
 
     def read_register(self, name: str, index: int) -> int:
         """Return one cell of a register."""
-        return self._register(name, index)[index]
+        return _cells(self._externs.registers, "register", name, index)[index]
 
     def write_register(self, name: str, index: int, value: int) -> None:
         """Set one cell of a register."""
-        self._register(name, index)[index] = wrapper(self.program.registers[name].type)(value)
+        cells = _cells(self._externs.registers, "register", name, index)
+        cells[index] = wrapper(self.program.registers[name].type)(value)
 
     def _table(self, name: str) -> TableState:
-        if name not in self._tables:
-            raise NoSuchObject(f"no table {name!r}")
-        return self._tables[name]
-
-    def _meter(self, name: str, index: int) -> TokenMeter:
-        if name not in self._externs.meters:
-            raise NoSuchObject(f"no array of meters {name!r}")
-        meters = self._externs.meters[name]
-        _check_index(name, index, len(meters))
-        return meters[index]
-
-    def _register(self, name: str, index: int) -> list[int]:
-        if name not in self._externs.registers:
-            raise NoSuchObject(f"no register {name!r}")
-        cells = self._externs.registers[name]
-        _check_index(name, index, len(cells))
-        return cells
+        return _found(self._tables, "table", name)
 
     # ----------------------------------------------------------------- data plane
 
@@ -227,7 +208,7 @@ class Interpreter:
             instance_type=instance_type,
             ingress_global_timestamp=now_us,
         )
-        self._set_standard(packet, parser_error=self._run_parser(packet))
+        self._set_standard(packet, parser_error=self._run_parser(packet, self._parse))
         self._verify(packet)
         self._set_standard(packet, checksum_error=packet.checksum_error)
         self._ingress(packet)
@@ -264,7 +245,7 @@ class Interpreter:
             self._trace_event("drop", "egress")
             return None, verdict
         self._compute(packet)
-        frame = self._output(packet)
+        frame = _output(packet, self._deparse)
         self._trace_event("egress", port=copy.egress_port, bytes=len(frame))
         return frame, verdict
 
@@ -288,7 +269,7 @@ class Interpreter:
         clone = self._fresh(frame)
         port = packet.variables["standard_metadata"].fields["ingress_port"]
         self._set_standard(clone, ingress_port=port)
-        self._run_parser(clone)
+        self._run_parser(clone, self._parse)
         clone.variables["meta"] = blank(self.program.meta)
         clone.variables["standard_metadata"] = blank(self.program.standard_metadata)
         self._keep_fields(packet, clone, field_list)
@@ -314,9 +295,10 @@ class Interpreter:
         for field, value in values.items():
             packet.variables["standard_metadata"].fields[field] = self._standard_fields[field](value)
 
-    def _run_parser(self, packet: PacketState) -> int:
+    def _run_parser(self, packet: PacketState, parse: Execute) -> int:
+        """Return the number of the parser's error, 0 for none."""
         try:
-            self._parse(packet)
+            parse(packet)
         except ParserError as error:
             self._trace_event("error", error.error)
             return self.program.errors.members.index(error.error)
@@ -339,12 +321,13 @@ class Interpreter:
             priority=packet.variables["standard_metadata"].fields["priority"],
         )
 
-    def _output(self, packet: PacketState) -> bytes:
-        packet.output, packet.output_bits = 0, 0
-        self._deparse(packet)
-        padding = -packet.output_bits % 8
-        headers = (packet.output << padding).to_bytes((packet.output_bits + padding) // 8, "big")
-        return (headers + packet.payload)[: packet.truncate_to]
+
+def _output(packet: PacketState, deparse: Execute) -> bytes:
+    packet.output, packet.output_bits = 0, 0
+    deparse(packet)
+    padding = -packet.output_bits % 8
+    headers = (packet.output << padding).to_bytes((packet.output_bits + padding) // 8, "big")
+    return (headers + packet.payload)[: packet.truncate_to]
 
 
 def _container(packet: PacketState, path: list[str]) -> dict[str, object]:
@@ -355,9 +338,18 @@ def _container(packet: PacketState, path: list[str]) -> dict[str, object]:
     return value.fields
 
 
-def _check_index(name: str, index: int, size: int) -> None:
-    if not 0 <= index < size:
-        raise NoSuchObject(f"{name} has {size} cells, so no index {index}")
+def _found(objects: Mapping[str, T], kind: str, name: str) -> T:
+    if name not in objects:
+        raise NoSuchObject(f"no {kind} {name!r}")
+    return objects[name]
+
+
+def _cells(arrays: Mapping[str, list[T]], kind: str, name: str, index: int) -> list[T]:
+    """Return the cells of an array. Raises NoSuchObject if there is no such array, or no cell `index`."""
+    cells = _found(arrays, kind, name)
+    if not 0 <= index < len(cells):
+        raise NoSuchObject(f"{name} has {len(cells)} cells, so no index {index}")
+    return cells
 
 
 RECIRCULATED, RESUBMITTED = 4, 6
@@ -410,13 +402,13 @@ class TofinoInterpreter(Interpreter):
         _set(packet, TM, "mcast_grp_a", NO_GROUP)
         _set(packet, TM, "mcast_grp_b", NO_GROUP)
         _set(packet, INGRESS_PARSER, "global_tstamp", stamp)
-        error = self._number_of_error(packet, self._parse)
+        error = self._run_parser(packet, self._parse)
         _set(packet, INGRESS_PARSER, "parser_err", error)
         if error and self._drops_errors:
             self._trace_event("drop", "ingress parser")
             return packet, Verdict(egress_spec=NO_PORT, dropped=1)
         self._ingress(packet)
-        packet.frame = bytes(self._behind) + self._emitted(packet, self._deparse_ingress)
+        packet.frame = bytes(self._behind) + _output(packet, self._deparse_ingress)
         packet.length = len(packet.frame) - self._behind
         drop = _get(packet, INGRESS_DEPARSER, "drop_ctl")
         tm = _fields(packet, TM)
@@ -472,9 +464,9 @@ class TofinoInterpreter(Interpreter):
         for name, type_ in self.program.variables.items():
             packet.variables[name] = blank(type_)
         _set(packet, EGRESS_PARSER, "global_tstamp", copy.now_us * _NS & (1 << 48) - 1)
-        _set(packet, EGRESS_PARSER, "parser_err", self._number_of_error(packet, self._parse_egress))
+        _set(packet, EGRESS_PARSER, "parser_err", self._run_parser(packet, self._parse_egress))
         self._egress(packet)
-        frame = self._emitted(packet, self._deparse)
+        frame = _output(packet, self._deparse)
         drop = _get(packet, EGRESS_DEPARSER, "drop_ctl")
         self._trace_event("egress", port=copy.egress_port, bytes=len(frame))
         return frame, Verdict(
@@ -502,19 +494,8 @@ class TofinoInterpreter(Interpreter):
         kept.queue, kept.cos, kept.bypass = packet.queue, packet.cos, packet.bypass
         return kept
 
-    def _number_of_error(self, packet: PacketState, parse: Any) -> int:
-        try:
-            parse(packet)
-        except ParserError as error:
-            self._trace_event("error", error.error)
-            return self._errors[self.program.errors.members.index(error.error)]
-        return 0
-
-    def _emitted(self, packet: PacketState, deparse: Any) -> bytes:
-        packet.output, packet.output_bits = 0, 0
-        deparse(packet)
-        headers = packet.output.to_bytes((packet.output_bits + 7) // 8, "big")
-        return (headers + packet.payload)[:MAX_FRAME]
+    def _run_parser(self, packet: PacketState, parse: Execute) -> int:
+        return self._errors[super()._run_parser(packet, parse)]
 
     def _values(self, intrinsic: dict[str, int]) -> dict[str, int]:
         """Return all fields of the intrinsic metadata header in egress.

@@ -237,7 +237,7 @@ class TableState(TableEntries):
             return self._exact.get(bits)
         best: ir.ConstEntry | None = None
         for entry in self._entries.values():
-            matches = all(_matches(*pair) for pair in zip(entry.patterns, bits, strict=True))
+            matches = all(map(pattern_matches, entry.patterns, bits, self._masks))
             if matches and (best is None or self._rank(entry) > self._rank(best)):
                 best = entry
         return best
@@ -318,16 +318,17 @@ class TableState(TableEntries):
             self._exact = {tuple(p.value for p in entry.patterns): entry for entry in entries}
 
 
-def _matches(pattern: ir.Pattern, bits: int) -> bool:
+def pattern_matches(pattern: ir.Pattern, value: int, full: int) -> bool:
+    """Return True if a canonical value fits a pattern; `full` is the mask of all bits of its type."""
     match pattern.kind:
         case "any":
             return True
         case "exact":
-            return bits == pattern.value
+            return (value ^ pattern.value) & full == 0
         case "mask":
-            return bits & pattern.mask == pattern.value
+            return (value ^ pattern.value) & pattern.mask & full == 0
         case "range":
-            return pattern.value <= bits <= pattern.mask
+            return pattern.value <= value <= pattern.mask
         case _:
             raise ValueError(f"no such pattern: {pattern.kind}")
 

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 
 from softswitch.compiler import ir
-from softswitch.compiler.ir.crc import Crc
+from softswitch.compiler.ir.crc import STANDARD, Crc
 from softswitch.engine.interpreter.expressions import (
     Evaluate,
     PacketState,
@@ -21,16 +21,6 @@ from softswitch.engine.interpreter.expressions import (
     wrapper,
 )
 from softswitch.engine.pipeline import DROP_PORT, GREEN, Event, PipelineError, TokenMeter, Trace
-
-
-def crc16(data: bytes) -> int:
-    """Return the CRC-16/ARC of `data`: polynomial 0x8005, reflected, initial value 0."""
-    remainder = 0
-    for byte in data:
-        remainder ^= byte
-        for _ in range(8):
-            remainder = (remainder >> 1) ^ (0xA001 if remainder & 1 else 0)
-    return remainder
 
 
 def csum16(data: bytes) -> int:
@@ -63,8 +53,8 @@ def _words(data: bytes) -> list[int]:
 ALGORITHMS: Mapping[str, Callable[[bytes], int]] = {
     "crc32": zlib.crc32,
     "crc32_custom": zlib.crc32,
-    "crc16": crc16,
-    "crc16_custom": crc16,
+    "crc16": STANDARD["CRC16"].of,
+    "crc16_custom": STANDARD["CRC16"].of,
     "csum16": csum16,
     "xor16": xor16,
     "identity": identity,
@@ -136,17 +126,19 @@ def compile_extern(call: ir.Extern, state: ExternState) -> Effect:
         case "mark_to_drop":
             return _mark_to_drop
         case "mirror":
-            return _mirror(args)
+            return _request(clone_session=_session(args[0]), mirrored=pack(args[1]))
         case "resubmit":
-            return _resubmit_with(args)
+            return _request(resubmit_fields=lambda packet: -1, resubmitted=pack(args[0]))
         case "truncate":
-            return _truncate(args)
+            length = _value(args[0])
+            return _request(truncate_to=lambda packet: min(packet.truncate_to, length(packet)))
         case "clone" | "clone_preserving_field_list":
-            return _clone(args)
+            fields = _value(args[2]) if len(args) > 2 else lambda packet: -1
+            return _request(clone_session=_session(args[1]), clone_fields=fields)
         case "resubmit_preserving_field_list":
-            return _resubmit(args)
+            return _request(resubmit_fields=_value(args[0]))
         case "recirculate_preserving_field_list":
-            return _recirculate(args)
+            return _request(recirculate_fields=_value(args[0]))
         case "direct_counter.count" | "log_msg" | "assert" | "assume":
             return lambda packet: None
         case _:
@@ -317,62 +309,19 @@ def _mark_to_drop(packet: PacketState) -> None:
     fields["mcast_grp"] = 0
 
 
-def _truncate(args: Args) -> Effect:
-    length = _value(args[0])
+def _request(**values: Evaluate) -> Effect:
+    """Return a function that sets attributes of a packet to the values of expressions."""
 
-    def truncate(packet: PacketState) -> None:
-        packet.truncate_to = min(packet.truncate_to, length(packet))
+    def request(packet: PacketState) -> None:
+        for name, evaluate in values.items():
+            setattr(packet, name, evaluate(packet))
 
-    return truncate
-
-
-def _clone(args: Args) -> Effect:
-    session = _value(args[1])
-    fields = _value(args[2]) if len(args) > 2 else lambda packet: -1
-
-    def clone(packet: PacketState) -> None:
-        packet.clone_session = session(packet) & 0xFFFF
-        packet.clone_fields = fields(packet)
-
-    return clone
+    return request
 
 
-def _resubmit(args: Args) -> Effect:
-    fields = _value(args[0])
-
-    def resubmit(packet: PacketState) -> None:
-        packet.resubmit_fields = fields(packet)
-
-    return resubmit
-
-
-def _mirror(args: Args) -> Effect:
-    session, data = _value(args[0]), pack(args[1])
-
-    def mirror(packet: PacketState) -> None:
-        packet.clone_session = session(packet) & 0xFFFF
-        packet.mirrored = data(packet)
-
-    return mirror
-
-
-def _resubmit_with(args: Args) -> Effect:
-    data = pack(args[0])
-
-    def resubmit(packet: PacketState) -> None:
-        packet.resubmit_fields = -1
-        packet.resubmitted = data(packet)
-
-    return resubmit
-
-
-def _recirculate(args: Args) -> Effect:
-    fields = _value(args[0])
-
-    def recirculate(packet: PacketState) -> None:
-        packet.recirculate_fields = fields(packet)
-
-    return recirculate
+def _session(arg: tuple[ir.Expr, ...]) -> Evaluate:
+    session = _value(arg)
+    return lambda packet: session(packet) & 0xFFFF
 
 
 # --------------------------------------------------------------------------- arguments

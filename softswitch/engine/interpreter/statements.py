@@ -18,6 +18,7 @@ from softswitch.engine.interpreter.expressions import (
     compile_expression,
     compile_store,
     overwrite,
+    pattern_matches,
     wrapper,
 )
 from softswitch.engine.interpreter.externs import ExternState, compile_extern, cost
@@ -178,21 +179,6 @@ def compile_transition(transition: ir.Transition) -> Callable[[PacketState], str
         raise ParserError("NoMatch")
 
     return choose
-
-
-def pattern_matches(pattern: ir.Pattern, value: int, full: int) -> bool:
-    """Return True if a canonical value fits a pattern; `full` is the mask of all bits of its type."""
-    match pattern.kind:
-        case "any":
-            return True
-        case "exact":
-            return (value ^ pattern.value) & full == 0
-        case "mask":
-            return (value ^ pattern.value) & pattern.mask & full == 0
-        case "range":
-            return pattern.value <= value <= pattern.mask
-        case _:
-            raise ValueError(f"no such pattern: {pattern.kind}")
 
 
 class Leave(Enum):

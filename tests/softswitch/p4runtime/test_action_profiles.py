@@ -120,7 +120,7 @@ def test_entries_run_what_their_member_runs(bundle: Bundle) -> None:
     tables.write(bundle, DELETE, written)
     action_profiles.write_member(bundle, DELETE, member(bundle, "C.profile", 7))
     assert sent(bundle, 5, 0, 0, 1) == 0
-    assert list(action_profiles.read_members(bundle, p4.ActionProfileMember())) == []
+    assert list(action_profiles.read("member", bundle, p4.ActionProfileMember())) == []
 
 
 def test_a_hash_spreads_packets_over_the_members_of_a_group(bundle: Bundle) -> None:
@@ -143,7 +143,7 @@ def test_a_hash_spreads_packets_over_the_members_of_a_group(bundle: Bundle) -> N
     assert sent(bundle, 6, 0, 0, 0) == 99  # the default action
     tables.write(bundle, MODIFY, entry(bundle, "C.hashed", 5, action_profile_member_id=1))
     assert sent(bundle, 5, 1, 0, 0) == 1
-    assert list(action_profiles.read_groups(bundle, p4.ActionProfileGroup())) == [group(bundle, 9)]
+    assert list(action_profiles.read("group", bundle, p4.ActionProfileGroup())) == [group(bundle, 9)]
 
 
 def refused(bundle: Bundle, kind: int, message: Any) -> RequestError:
@@ -258,4 +258,4 @@ def test_entries_bring_sets_of_actions_with_them(bundle: Bundle) -> None:
     assert {sent(bundle, 1, 0, c, 0) for c in range(8)} == {7}
     tables.write(bundle, DELETE, one_shot(bundle, 1))
     assert bundle.pipeline.entries("C.hashed#members") == []
-    assert list(action_profiles.read_groups(bundle, p4.ActionProfileGroup())) == []
+    assert list(action_profiles.read("group", bundle, p4.ActionProfileGroup())) == []

@@ -28,7 +28,6 @@ from softswitch.compiler.lowering.known_externs import annotated_lists
 from softswitch.compiler.lowering.passing import bind
 from softswitch.compiler.lowering.unit import Architecture, Fields, Stage, Unit, constant_body
 from softswitch.compiler.lowering.values import (
-    Block,
     Formal,
     Scope,
     TypeName,
@@ -129,7 +128,9 @@ def _lower(unit: Unit, main: ast.Instantiation) -> Callable[[bool], Fields]:
     formals = {slot.stage: formals_of_block(unit, block) for slot, block in zip(SLOTS, blocks, strict=True)}
     for slot, block in zip(SLOTS, blocks, strict=True):
         check_shape(slot, block, formals[slot.stage], least=len(slot.params), of=f" of {PACKAGE}")
-    storages = _storages(unit, blocks[0], formals[Stage.PARSER])
+    _, headers, meta, _ = formals[Stage.PARSER]
+    standard = standard_metadata(unit, blocks[0].decl.pos)
+    storages = Storages(_storage(headers), _storage(meta), standard)
     bodies: dict[Stage, tuple[ir.Stmt, ...]] = {}
     for slot, block in zip(SLOTS, blocks, strict=True):
         with unit.reporting():
@@ -156,11 +157,6 @@ def _check(unit: Unit, main: ast.Instantiation) -> None:
         raise Unsupported(f"a {PACKAGE} of {blocks} blocks", main.pos, "the published v1model.p4")
     if main.name != "main":
         raise CompileError(f"the package is called {main.name!r}", main.pos, "main")
-
-
-def _storages(unit: Unit, parser: Block, formals: list[Formal]) -> Storages:
-    _, headers, meta, _ = formals
-    return Storages(_storage(headers), _storage(meta), standard_metadata(unit, parser.decl.pos))
 
 
 def _storage(formal: Formal) -> t.StructType:

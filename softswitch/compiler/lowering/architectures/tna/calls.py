@@ -280,10 +280,6 @@ def _count(call: MethodCall) -> Value:
     return call.emit("counter.count", (index,), instance=call.on.name)
 
 
-def _count_directly(call: MethodCall) -> Value:
-    return call.emit("direct_counter.count", instance=call.on.name)
-
-
 _BLIND = "the meter ignores the packet's colour and the adjustment of its bytes"
 
 
@@ -374,28 +370,15 @@ def _from_field(call: MethodCall) -> ir.Expr:
 
 def _cast(type_: ir.Bits, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
     """Return a number converted to `type_`: cut off, or padded with zero bits in front."""
-    assert isinstance(expr.type, ir.Bits)
     plain = ir.Bits(type_.width)
     wide = expr if expr.type == plain else ir.Cast(plain, expr, pos=pos)
     return wide if type_ == plain else bits_cast(type_, wide, pos)
-
-
-def _priority(_: MethodCall) -> Value:
-    return Nothing()
 
 
 def _mirror(call: MethodCall) -> Value:
     session = call.scalar(0, "the session")
     data = flatten(call.body, call.values[1], call.place(1)) if call.values[1:] else ()
     return call.emit("mirror", (session,), data)
-
-
-def _resubmit(call: MethodCall) -> Value:
-    return call.emit("resubmit", call.data(0) if call.values else ())
-
-
-def _digest(call: MethodCall) -> Value:
-    return call.emit("digest", call.data(0, enums=True), instance=call.on.name)
 
 
 _METHODS: Mapping[str, Callable[[MethodCall], Value]] = {
@@ -409,7 +392,7 @@ _METHODS: Mapping[str, Callable[[MethodCall], Value]] = {
     "Hash": _hash,
     "Random": _random,
     "Counter": _count,
-    "DirectCounter": _count_directly,
+    "DirectCounter": lambda call: call.emit("direct_counter.count", instance=call.on.name),
     "Meter": _meter,
     "DirectMeter": _meter_directly,
     "Lpf": execute_lpf,
@@ -419,10 +402,10 @@ _METHODS: Mapping[str, Callable[[MethodCall], Value]] = {
     "MathUnit": execute_math,
     "Checksum": _checksum,
     "ParserCounter": _parser_counter,
-    "ParserPriority": _priority,
+    "ParserPriority": lambda call: Nothing(),
     "Mirror": _mirror,
-    "Resubmit": _resubmit,
-    "Digest": _digest,
+    "Resubmit": lambda call: call.emit("resubmit", call.data(0) if call.values else ()),
+    "Digest": lambda call: call.emit("digest", call.data(0, enums=True), instance=call.on.name),
 }
 
 # --------------------------------------------------------------------------- functions

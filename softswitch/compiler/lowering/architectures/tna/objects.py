@@ -24,11 +24,11 @@ from softswitch.compiler.lowering.architectures.tna.stateful import (
     table_of,
 )
 from softswitch.compiler.lowering.check import evaluate, known
-from softswitch.compiler.lowering.extern_calls import checked_instance, choose, leaves
-from softswitch.compiler.lowering.instances import COLOUR, cells, claim, make_register, unit_of
+from softswitch.compiler.lowering.extern_calls import checked_instance, choose, enum_constant, leaves
+from softswitch.compiler.lowering.instances import COLOUR, cells, make_register, unit_of
 from softswitch.compiler.lowering.passing import is_optional
 from softswitch.compiler.lowering.types import data_type
-from softswitch.compiler.lowering.unit import Body, ir_annotations, remark
+from softswitch.compiler.lowering.unit import Body, add_named, ir_annotations, remark
 from softswitch.compiler.lowering.values import ExternDef, Number, Object, Run, Scope, Value, show
 
 _COUNT = ir.Bits(9, signed=True)
@@ -147,13 +147,10 @@ def _polynomial(making: Making) -> Object:
 
 
 def _hash(making: Making) -> Object:
-    kind = making.value("algo")
-    assert isinstance(kind, Run)
-    assert isinstance(kind.expr, ir.Const)
-    assert isinstance(kind.expr.type, ir.Enum)
+    _, name = enum_constant(making.value("algo"), making.args["algo"].pos, "the algorithm")
     crc = making.other("poly", "CRCPolynomial").details if "poly" in making.args else None
     assert crc is None or isinstance(crc, Crc)
-    return replace(making.object, details=Hashing(kind.expr.type.members[kind.expr.value], crc))
+    return replace(making.object, details=Hashing(name, crc))
 
 
 # --------------------------------------------------------------------------- counters and meters
@@ -162,11 +159,8 @@ def _hash(making: Making) -> Object:
 def _counter(making: Making) -> Object:
     made, counters = making.object, making.body.unit.counters
     kind = unit_of(making.body, making.args["type"], "CounterType_t").lower()
-    claim(made.name, made.pos, counters.get(made.name))
     size = cells(making.body, making.args["size"])
-    counters[made.name] = ir.Counter(
-        made.name, kind, size, None, pos=made.pos, annotations=making.annotations
-    )
+    add_named(counters, ir.Counter(made.name, kind, size, None, pos=made.pos, annotations=making.annotations))
     return made
 
 
@@ -183,9 +177,8 @@ def _colours(making: Making) -> Colours:
 def _meter(making: Making) -> Object:
     made, meters = making.object, making.body.unit.meters
     kind = unit_of(making.body, making.args["type"], "MeterType_t").lower()
-    claim(made.name, made.pos, meters.get(made.name))
     size = cells(making.body, making.args["size"])
-    meters[made.name] = ir.Meter(made.name, kind, size, None, pos=made.pos, annotations=making.annotations)
+    add_named(meters, ir.Meter(made.name, kind, size, None, pos=made.pos, annotations=making.annotations))
     return replace(made, details=_colours(making))
 
 
@@ -223,10 +216,7 @@ def _math_unit(making: Making) -> Object:
         raise Unsupported(f"a math unit of {t.describe(width)}", making.decl.pos, "at most bit<32>")
     if "op" not in making.args:
         return replace(made, details=_given_table(making))
-    kind = making.value("op")
-    assert isinstance(kind, Run)
-    assert isinstance(kind.expr, ir.Const)
-    assert isinstance(kind.expr.type, ir.Enum)
+    _, operation = enum_constant(making.value("op"), making.args["op"].pos, "the operation")
     names = ("factor",) if "factor" in making.args else ("A", "B")
     numbers = [making.number(name) for name in names]
     if min(numbers) < 1:
@@ -235,7 +225,7 @@ def _math_unit(making: Making) -> Object:
             f"{min(numbers)} does not fit parameter {name!r}", making.args[name].pos, "at least 1"
         )
     factor = numbers[0] / numbers[1] if len(numbers) > 1 else float(numbers[0])
-    return replace(made, details=table_of(kind.expr.type.members[kind.expr.value], factor))
+    return replace(made, details=table_of(operation, factor))
 
 
 def _constant(value: Value) -> int | None:

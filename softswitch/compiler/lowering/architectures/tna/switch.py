@@ -22,6 +22,7 @@ from softswitch.compiler.lowering.architectures import (
     lower_block,
     package_of,
 )
+from softswitch.compiler.lowering.blocks import retargeted
 from softswitch.compiler.lowering.passing import bind, is_optional
 from softswitch.compiler.lowering.unit import Fields, Stage, Unit, remark
 from softswitch.compiler.lowering.values import Block, Formal, TypeName
@@ -154,14 +155,7 @@ def _closed(states: Mapping[str, ir.ParserState]) -> dict[str, ir.ParserState]:
 
     A select without a matching case remains an error, and so does a frame that ends too early.
     """
-    changed = {}
-    for state in states.values():
-        cases = tuple(
-            (key, "accept" if target == "reject" else target) for key, target in state.transition.cases
-        )
-        transition = ir.Transition(state.transition.subjects, cases, pos=state.transition.pos)
-        changed[state.name] = ir.ParserState(state.name, state.body, transition, pos=state.pos)
-    return changed
+    return {name: retargeted(state, "reject", "accept") for name, state in states.items()}
 
 
 def _pipeline(unit: Unit, main: ast.Instantiation) -> ast.Instantiation:
@@ -290,12 +284,12 @@ def check_accesses(
     total: Counter[str] = Counter()
     for body in blocks:
         total += counting.of(body)
-    for name, times in total.items():
-        if times > 1:
-            message = f"a packet may access register {name!r} {times} times"
+    for name, array in arrays.items():
+        if total[name] > 1:
+            message = f"a packet may access register {name!r} {total[name]} times"
             if refuse:
-                raise CompileError(message, arrays[name].pos, "one access, as on a chip")
-            remark(f"{message}: a chip allows one access", arrays[name].pos)
+                raise CompileError(message, array.pos, "one access, as on a chip")
+            remark(f"{message}: a chip allows one access", array.pos)
 
 
 class _Meetings:
