@@ -144,7 +144,8 @@ class MemoryProblem:
     @cached_property
     def trees(self) -> Mapping[str, Tree]:
         """The trees of the jobs that use more than one server, by job. Raises BadSpec for an unplaced job."""
-        return {job.name: tree_of(self.topology, job) for job in self.jobs if _communicates(job)}
+        connected = (job for job in self.jobs if not job.servers or len(job.hosts) > 1)
+        return {job.name: tree_of(self.topology, job) for job in connected}
 
     @cached_property
     def switches(self) -> Mapping[str, tuple[str, ...]]:
@@ -165,10 +166,6 @@ class MemoryProblem:
         if job.name not in self.trees:
             return math.inf
         return slowest_link_bps(self.topology, job, self.trees[job.name])
-
-
-def _communicates(job: Job) -> bool:
-    return not job.servers or len(job.hosts) > 1
 
 
 @dataclass(frozen=True, slots=True)

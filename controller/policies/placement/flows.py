@@ -64,7 +64,7 @@ def tree_of(topology: Topology, job: Job) -> Tree:
         return job.tree
     racks = racks_of(topology, job)
     root = root_for(topology, job)
-    parents = paths_up(topology, racks, root)
+    parents = paths_up(racks, root, topology.towards(root))
     can_sum = [name for name in (root, *parents) if topology.switch[name].aggregates]
     return tidy(topology, job, Tree(root, parents, frozenset(can_sum)))
 
@@ -104,14 +104,13 @@ def ways_to(topology: Topology, racks: Iterable[str]) -> NDArray[np.int64]:
     return found
 
 
-def paths_up(topology: Topology, racks: Iterable[str], root: str) -> dict[str, str]:
-    """Return the parents of all switches on shortest paths from `racks` to `root`."""
-    towards = topology.towards(root)
+def paths_up(racks: Iterable[str], root: str, above: Mapping[str, str]) -> dict[str, str]:
+    """Return the parents of all switches on the paths from `racks` to `root`; `above` has more parents."""
     parents: dict[str, str] = {}
     for node in racks:
         while node != root and node not in parents:
-            parents[node] = towards[node]
-            node = towards[node]
+            parents[node] = above[node]
+            node = above[node]
     return parents
 
 

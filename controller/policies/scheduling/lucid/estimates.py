@@ -26,7 +26,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from controller.policies.scheduling.errors import BadSpec, ExtraMissing
+from controller.policies.scheduling.errors import BadSpec, needed
 from controller.policies.scheduling.lucid.policy import LucidOptions, LucidPolicy, Sharing, strategy
 from controller.policies.scheduling.lucid.usage import (
     AdditiveModel,
@@ -43,11 +43,8 @@ from controller.policies.scheduling.policy import Decision, JobState, Submission
 
 
 def _distance() -> Callable[[str, str], int]:
-    try:
-        from rapidfuzz.distance import Levenshtein
-    except ImportError:
-        raise ExtraMissing("comparing job names", "rapidfuzz") from None
-    distance: Callable[[str, str], int] = Levenshtein.distance
+    module = needed("rapidfuzz.distance", "comparing job names", "rapidfuzz")
+    distance: Callable[[str, str], int] = module.Levenshtein.distance
     return distance
 
 
@@ -116,16 +113,13 @@ def bucket_names(
 def _clusters(names: Sequence[str], damping: float, seed: int) -> list[tuple[str, list[str]]]:
     if len(names) == 1:
         return [(names[0], [names[0]])]
-    try:
-        from sklearn.cluster import AffinityPropagation
-    except ImportError:
-        raise ExtraMissing("clustering job names", "scikit-learn") from None
+    cluster = needed("sklearn.cluster", "clustering job names", "scikit-learn")
     distance = _distance()
     likeness = np.array([[-float(distance(a, b)) for b in names] for a in names])
     off_diagonal = likeness[~np.eye(len(names), dtype=bool)]
     if off_diagonal.min() == off_diagonal.max():  # all distances are equal: one bucket
         return [(names[0], list(names))]
-    model = AffinityPropagation(
+    model = cluster.AffinityPropagation(
         affinity="precomputed", damping=damping, max_iter=2000, convergence_iter=50, random_state=seed
     )
     with warnings.catch_warnings():

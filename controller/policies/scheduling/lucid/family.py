@@ -282,7 +282,7 @@ def config_by_columns(spec: Submission) -> Config:
         raise BadSpec(f"job {spec.name!r} has no column {error} in its trace") from None
 
 
-class PairSpeed:
+class PairSpeed(SpeedModel):
     """Speed model: two jobs on the same GPUs run at the speeds measured for their configurations on one GPU.
 
     The speeds do not depend on the number of GPUs. Pairs that were not measured run at the fraction
@@ -305,10 +305,6 @@ class PairSpeed:
         self._config_of = config_of
         self._unmeasured = unmeasured
         self._restart_s = restart_s
-
-    def alone_s(self, job: Submission) -> float:
-        """Return the job's own seconds per iteration."""
-        return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
         """Return the time of one iteration of each member, in seconds: its time alone divided by its speed.

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from controller.policies.scheduling.errors import ExtraMissing
+from controller.policies.scheduling.errors import needed
 from controller.policies.scheduling.sharing.pairs import (
     BadMeasurement,
     BadTraining,
@@ -46,8 +46,6 @@ from controller.policies.scheduling.sharing.pairs import (
 )
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from numpy.typing import NDArray
 
 
@@ -174,11 +172,10 @@ def grow(x: Rows, y: Rows, *, trees: int = 60, seed: int = 0) -> Forest:
 
     Raises ExtraMissing without scikit-learn.
     """
-    model = (
-        _sklearn()
-        .RandomForestRegressor(n_estimators=trees, min_samples_leaf=LEAF, max_features=0.5, random_state=seed)
-        .fit(np.asarray(x), np.asarray(y) if len(y[0]) > 1 else np.asarray(y)[:, 0])
-    )
+    ensemble = needed("sklearn.ensemble", "training forests", "scikit-learn")
+    model = ensemble.RandomForestRegressor(
+        n_estimators=trees, min_samples_leaf=LEAF, max_features=0.5, random_state=seed
+    ).fit(np.asarray(x), np.asarray(y) if len(y[0]) > 1 else np.asarray(y)[:, 0])
     grown: list[Any] = [estimator.tree_ for estimator in model.estimators_]
     roots = np.cumsum([0] + [tree.node_count for tree in grown[:-1]])
     parts = [_shift(tree, int(root)) for tree, root in zip(grown, roots, strict=True)]
@@ -198,15 +195,6 @@ def _shift(tree: Any, first: int) -> tuple[NDArray[Any], ...]:
         np.where(leaf, own, tree.children_right + first),
         tree.value[:, :, 0],
     )
-
-
-def _sklearn() -> ModuleType:
-    try:
-        from sklearn import ensemble
-    except ImportError:
-        raise ExtraMissing("training forests", "scikit-learn") from None
-    module: ModuleType = ensemble
-    return module
 
 
 SIZES = (2, 4, 8)
