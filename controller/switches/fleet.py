@@ -482,7 +482,8 @@ class Fleet:
         """
         revisions = revisions or {}
         jobs_of = per_switch(desired)
-        wanted, present = _by_job(jobs_of, jobs_of), self._known_jobs
+        wanted = {name: {job.job: job for job in jobs} for name, jobs in jobs_of.items()}
+        present = self._known_jobs
         if present is None or present.keys() != self.controllers.keys():
             return False
         if {name: jobs for name, jobs in present.items() if jobs} != wanted:
@@ -672,10 +673,3 @@ def _without_counters(action: Action) -> Action:
 
 def _same(before: _UnchangedSwitch | None, now: _UnchangedSwitch) -> bool:
     return before is not None and (before.wanted, before.observed) == (now.wanted, now.observed)
-
-
-def _by_job(
-    wanted: Mapping[str, Sequence[Admission]], switches: Iterable[str]
-) -> dict[str, dict[int, Admission]]:
-    """Return the wanted jobs of these switches, by switch and job id."""
-    return {name: {job.job: job for job in wanted.get(name, ())} for name in switches}

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
 from controller.errors import BadJob
@@ -554,24 +555,9 @@ def _slots(region: Region) -> str:
 
 def _circle(waits_for: Mapping[int, Sequence[int]]) -> list[int] | None:
     """Return jobs that wait for each other in a circle, None if there is none."""
-    done: set[int] = set()
-    for start in sorted(waits_for):
-        path: list[int] = []
-        stack = [(start, iter(waits_for[start]))]
-        if start in done:
-            continue
-        path.append(start)
-        while stack:
-            node, following = stack[-1]
-            for other in following:
-                if other in path:
-                    return path[path.index(other) :]
-                if other in waits_for and other not in done:
-                    path.append(other)
-                    stack.append((other, iter(waits_for[other])))
-                    break
-            else:
-                stack.pop()
-                path.pop()
-                done.add(node)
+    try:
+        TopologicalSorter(waits_for).prepare()
+    except CycleError as error:
+        loop: list[int] = error.args[1]
+        return loop[:-1]  # the last one is the first one again
     return None
