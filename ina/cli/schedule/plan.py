@@ -105,8 +105,7 @@ def plan(asked: PlanSettings) -> Reply:
         "--shapes needs --history, from which the model is learned",
     )
     for option, path in (("--plot", asked.plot), ("--shapes", asked.shapes)):
-        if path is not None:
-            check_plots(option, path)
+        check_plots(option, path)
     servers = asked.cluster.servers()
     around = asked.models.config(servers, [name], asked.settings, seed=asked.seed)
     found = read(asked.jobs, servers, known_to([name], around), format=asked.format)

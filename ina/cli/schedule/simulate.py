@@ -268,8 +268,7 @@ def sweep(asked: SweepSettings) -> Reply:
         ina schedule sweep --seeds 0-99 --ray --ray-address ray://head:10001
     """
     names = inputs.parse_policies(asked.policy)
-    if asked.plot is not None:
-        check_plots("--plot", asked.plot)
+    check_plots("--plot", asked.plot)
     refuse(asked.ray_address and not asked.ray, "--ray-address needs --ray: give both")
     given = asked.given
     around = given.config(names)
@@ -304,8 +303,8 @@ def sweep(asked: SweepSettings) -> Reply:
 
 def _seeds(text: str) -> tuple[int, ...]:
     for number in re.findall(r"[0-9]+", text):
-        if len(number) > SEED_DIGITS:  # before a range of such numbers is made
-            raise Failure(f"--seeds: {brief(number)} has more than {SEED_DIGITS} digits", USAGE)
+        # before a range of such numbers is made
+        refuse(len(number) > SEED_DIGITS, f"--seeds: {brief(number)} has more than {SEED_DIGITS} digits")
     return options.parse_numbers("--seeds", text)
 
 
