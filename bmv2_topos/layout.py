@@ -6,7 +6,7 @@ spines below cores, whichever switch is the root.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 
 from controller.vocabulary import Topology
@@ -15,43 +15,35 @@ Position = tuple[float, float]
 
 
 def positions(topology: Topology) -> Mapping[str, Position]:
-    """Return the position (x, y) of each node: hosts of workers at height 0, one unit from each other."""
-    heights = _heights(topology)
-    placed = _hosts(topology)
+    """Return the position (x, y) of each node.
+
+    Hosts of workers are at height 0, one unit from each other, in the order of racks; other hosts are above
+    their switch. A switch's height is its distance from the nearest host of workers; without such hosts, from
+    the root.
+    """
+    workers = topology.servers_for("worker")
+    first = {topology.rack_of[host]: 1 for host in workers} or {topology.root: 1}
+    heights = topology.distances(first)
+    side_by_side = [host for hosts in _by_rack(topology, workers).values() for host in hosts]
+    placed = {host: (float(at), 0.0) for at, host in enumerate(side_by_side)}
     width = max(len(placed), 2) - 1.0
     for height in range(1, max(heights.values()) + 1):
         layer = [switch for switch, level in heights.items() if level == height]
         for at, switch in enumerate(sorted(layer, key=lambda name: _centre(topology, name, placed))):
             placed[switch] = (width * (at + 0.5) / len(layer), float(height))
-    for switch, hosts in _others(topology).items():
+    others = [host.name for host in topology.servers if host.role != "worker"]
+    for switch, hosts in _by_rack(topology, others).items():
         x, y = placed[switch]
         for at, host in enumerate(hosts):
             placed[host] = (x + 0.8 * (at - (len(hosts) - 1) / 2), y + 0.7)
     return placed
 
 
-def _hosts(topology: Topology) -> dict[str, Position]:
-    """Return the positions of hosts of workers, side by side in the order of racks."""
+def _by_rack(topology: Topology, hosts: Iterable[str]) -> dict[str, list[str]]:
     racks: dict[str, list[str]] = {}
-    for host in topology.servers_for("worker"):
+    for host in hosts:
         racks.setdefault(topology.rack_of[host], []).append(host)
-    hosts = [host for rack in racks.values() for host in rack]
-    return {host: (float(at), 0.0) for at, host in enumerate(hosts)}
-
-
-def _others(topology: Topology) -> Mapping[str, Sequence[str]]:
-    """Return the hosts that are not for workers, by switch; they are drawn above their switch."""
-    above: dict[str, list[str]] = {}
-    for host in topology.servers:
-        if host.role != "worker":
-            above.setdefault(topology.rack_of[host.name], []).append(host.name)
-    return above
-
-
-def _heights(topology: Topology) -> Mapping[str, int]:
-    """Return each switch's distance from the nearest host for workers; without such hosts, from the root."""
-    first = {topology.rack_of[host]: 1 for host in topology.servers_for("worker")} or {topology.root: 1}
-    return topology.distances(first)
+    return racks
 
 
 def _centre(topology: Topology, switch: str, placed: Mapping[str, Position]) -> float:

@@ -242,7 +242,11 @@ class Study:
 
     def _plots(self, prefix: str, rows: Sequence[ResultRow], directory: Path) -> list[Path]:
         """Draw the medians of each quantity: a line for each setting of the parameters not on the x axis."""
-        numeric = [name for name, values in self.sweep.items() if all(map(_is_number, values))]
+        numeric = [
+            name
+            for name, values in self.sweep.items()
+            if all(isinstance(each, int | float) for each in values)
+        ]
         x = next(iter([*numeric, *self.sweep]), "")
         values = list(dict.fromkeys(row[x] for row in rows)) if x else []
         if len(values) < 2:
@@ -347,7 +351,3 @@ def _shown(value: object) -> str:
     if isinstance(value, int) and abs(value) >= 10**40:
         return f"{'-' * (value < 0)}an integer of {value.bit_length()} bits"
     return reprlib.repr(value)
-
-
-def _is_number(value: Value) -> bool:
-    return isinstance(value, int | float)

@@ -315,7 +315,8 @@ class _Job:
                 sent = max(sent, start)
                 life = _Life(self.facts, self.holders).pieces(self.lives[key], sent, max(got, start))
                 yield from reversed(list(life))
-                at, now = sent, _of_rank(sums, now.layer, rank)
+                one = (now.layer, rank)
+                at, now = sent, next((each for each in sums if (each.layer, each.rank) == one), None)
                 continue
             before = self._before(sums, now)
             begin = max(now.ready_ns if before is None else before.end_ns, start)
@@ -372,7 +373,3 @@ class _Job:
 def _piece(start: int, end: int, cause: Cause, where: str = "") -> Iterator[Piece]:
     if end > start:
         yield Piece(start, end, cause, where)
-
-
-def _of_rank(sums: Sequence[Sum], layer: int, rank: int) -> Sum | None:
-    return next((one for one in sums if (one.layer, one.rank) == (layer, rank)), None)

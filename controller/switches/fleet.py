@@ -410,7 +410,8 @@ class Fleet:
         adds = []
         for action in actions:
             if action.verb == "add":
-                adds.append(_without_counters(action) if action.switch in fresh else action)
+                unzeroed = [each for each in action.writes if not isinstance(each.entries[0], CounterCell)]
+                adds.append(replace(action, writes=tuple(unzeroed)) if action.switch in fresh else action)
                 continue
             for write in action.writes:
                 self._apply(action.switch, write)
@@ -663,12 +664,6 @@ def _load_all(
                 why = f"it had no program, and runs '{program.name}' now"
                 done.append(Action("load", name, 0, why))
     return observed
-
-
-def _without_counters(action: Action) -> Action:
-    """Return an action without the writes that set counters to zero, for a switch with a new program."""
-    cells = [each for each in action.writes if isinstance(each.entries[0], CounterCell)]
-    return replace(action, writes=tuple(each for each in action.writes if each not in cells))
 
 
 def _same(before: _UnchangedSwitch | None, now: _UnchangedSwitch) -> bool:

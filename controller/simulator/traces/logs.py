@@ -481,7 +481,7 @@ def read_gavel(
 
     def job(row: TraceRow) -> Submission:
         kind, gpus = row.text("type"), row.whole("gpus", least=1)
-        steps_per_s = _steps_per_s(table, kind, gpus)
+        steps_per_s = _measured(table, kind, gpus) or _measured(table, kind, 1) * gpus
         if not steps_per_s:
             raise row.fail("type", f"{brief(repr(kind))} is not in {THROUGHPUTS}")
         return Submission(
@@ -508,11 +508,6 @@ def _throughputs(text: str, gpu: str, source: str) -> dict[str, Any]:
         raise BadTrace(source, 0, gpu, f"no such GPU; there are {', '.join(sorted(table))}")
     chosen: dict[str, Any] = table[gpu]
     return chosen
-
-
-def _steps_per_s(table: dict[str, Any], kind: str, gpus: int) -> float:
-    """Return the measured steps per second, or else `gpus` times one GPU's steps; 0: neither is known."""
-    return _measured(table, kind, gpus) or _measured(table, kind, 1) * gpus
 
 
 def _measured(table: dict[str, Any], kind: str, gpus: int) -> float:

@@ -245,8 +245,7 @@ def _measured(fabric: SwitchFabric, spec: LaunchSpec, iterations: int) -> interl
 
 
 def _print(entry: LogEntry) -> None:
-    line = f"{entry.at_s:8.2f} s  {entry.event} {', '.join(entry.jobs)}: {entry.text}"
-    say(line)
+    say(f"{entry.at_s:8.2f} s  {entry.event} {', '.join(entry.jobs)}: {entry.text}")
 
 
 def _reply(policy: str, core: Core, submitted: int, unused_keys: list[str]) -> Reply:

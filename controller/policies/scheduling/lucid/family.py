@@ -393,7 +393,13 @@ def make(name: str, config: SimulationConfig) -> Setup:
     """Return a new policy of this name with its speed model and interval."""
     speed = _pair_speed(config)
     if name == "tiresias":
-        return Setup(_tiresias(), speed, interval_s=60)
+        tiresias = RankedPolicy(
+            "tiresias",
+            lambda job, now_s: (job.attained_s(now_s) * job.spec.gpus > TIRESIAS_GPU_S, job.order),
+            moves=Preemption.PREEMPT,
+            quantum_s=60.0,
+        )
+        return Setup(tiresias, speed, interval_s=60)
     policy: Policy = BASELINES[name]() if name in BASELINES else _lucid(name, config)
     return Setup(policy, speed)
 
@@ -495,12 +501,3 @@ def _pair_speed(config: SimulationConfig) -> SpeedModel:
     if config.pairs is None:
         return _MadeUpSpeed(config)
     return PairSpeed(measurements(config)[1], restart_s=restart_s)
-
-
-def _tiresias() -> RankedPolicy:
-    return RankedPolicy(
-        "tiresias",
-        lambda job, now_s: (job.attained_s(now_s) * job.spec.gpus > TIRESIAS_GPU_S, job.order),
-        moves=Preemption.PREEMPT,
-        quantum_s=60.0,
-    )
