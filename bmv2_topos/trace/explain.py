@@ -12,6 +12,7 @@ from typing import Final
 
 from bmv2_topos.trace.events import Event
 from bmv2_topos.trace.slots import tenures
+from controller.vocabulary.lists import by_key
 from hostlib import wire
 
 SIGNIFICANT: Final = 0.1
@@ -127,16 +128,14 @@ def explain(events: Sequence[Event], sums: Iterable[Sum], jobs: Sequence[TracedJ
 
     Iterations in which a rank lacks a sum are left out.
     """
-    by_job = defaultdict(list)
-    for one in sums:
-        by_job[one.job].append(one)
+    of_job = by_key((one.job, one) for one in sums)
     names = {facts.job: facts.name for facts in jobs}
     holders = _holders(events, names)
     return [
         verdict
         for facts in jobs
         for verdict in _Job(facts, [e for e in events if e.job == facts.job], holders).verdicts(
-            by_job[facts.job]
+            of_job.get(facts.job, [])
         )
     ]
 

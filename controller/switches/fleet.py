@@ -41,6 +41,7 @@ from controller.switches.reconcile import (
 )
 from controller.switches.session import SwitchSession
 from controller.switches.target import CounterCell, Revision, TableEntry
+from controller.vocabulary.lists import by_key
 
 if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
@@ -436,9 +437,7 @@ class Fleet:
 
         Raises the first error; with `at_once`, only after the writes to all switches have ended.
         """
-        by_switch: dict[str, list[Write]] = {}
-        for switch, write in stage:
-            by_switch.setdefault(switch, []).append(write)
+        by_switch = by_key(stage)
 
         def apply(switch: str) -> None:
             for write in by_switch[switch]:

@@ -43,6 +43,7 @@ from controller.switches.layout import TreeAdmission
 from controller.switches.model import COLUMNS, OUTCOMES, Admission, Feature, RegionChange, SwitchInfo
 from controller.switches.target import CounterCell, Entry, Kind, MulticastGroup, TableEntry
 from controller.vocabulary import Region
+from controller.vocabulary.lists import by_key
 
 EMPTY = Region(0, 0)
 MOST_ENTRIES = 32 * COLUMNS
@@ -130,11 +131,7 @@ class Reconciliation:
 
 def per_switch(trees: Iterable[TreeAdmission]) -> dict[str, list[Admission]]:
     """Return the jobs' admissions by switch, as `reconcile` takes them."""
-    desired: dict[str, list[Admission]] = {}
-    for tree in trees:
-        for name, admission in tree.switches.items():
-            desired.setdefault(name, []).append(admission)
-    return desired
+    return by_key(at for tree in trees for at in tree.switches.items())
 
 
 def children_first(tree: TreeAdmission) -> list[tuple[str, Admission]]:
@@ -228,10 +225,7 @@ def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
 
     A job that has to wait at one switch is admitted to no switch.
     """
-    missing: dict[tuple[int, int], list[_Switch]] = {}
-    for switch in switches:
-        for job in switch.missing():
-            missing.setdefault((job.generation, job.job), []).append(switch)
+    missing = by_key(((job.generation, job.job), switch) for switch in switches for job in switch.missing())
     for (_, number), places in sorted(missing.items()):
         reasons = {switch.name: switch.keeps_out(number) for switch in places}
         if not any(reasons.values()):

@@ -51,6 +51,7 @@ from numpy.typing import NDArray
 from controller import _native
 from controller.errors import BadSpec
 from controller.vocabulary import Job, Topology, Tree
+from controller.vocabulary.lists import by_key
 
 
 def tree_of(topology: Topology, job: Job) -> Tree:
@@ -138,9 +139,7 @@ def fan_in(topology: Topology, job: Job, tree: Tree) -> Mapping[str, int]:
 def bottom_up(tree: Tree) -> list[str]:
     """Return the switches of a tree, children before their parents."""
     order = [tree.root]
-    children: dict[str, list[str]] = {}
-    for child, parent in tree.parents.items():
-        children.setdefault(parent, []).append(child)
+    children = by_key((parent, child) for child, parent in tree.parents.items())
     for name in order:
         order += children.get(name, ())
     return order[::-1]

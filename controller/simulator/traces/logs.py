@@ -42,6 +42,7 @@ from controller.simulator.traces.rows import (
     read_text,
 )
 from controller.vocabulary import Cluster
+from controller.vocabulary.lists import by_key
 
 _NOTHING = {"", "nan", "null", "none", "unknown", "n/a"}
 _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
@@ -240,9 +241,7 @@ def _ran(log: ClusterLog, rows: Sequence[TraceRow], left_out: Counter[str]) -> I
 
 def _merged(ran: Sequence[_Ran]) -> list[_Ran]:
     """Merge all rows with one name to a job: with the sum of their GPUs, from first start to last end."""
-    groups: dict[str, list[_Ran]] = {}
-    for each in ran:
-        groups.setdefault(each.name, []).append(each)
+    groups = by_key((each.name, each) for each in ran)
     return [
         _Ran(
             group[0].row,

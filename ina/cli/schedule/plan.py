@@ -18,6 +18,7 @@ from controller.simulator.files import whole
 from controller.simulator.once import Plan, PlannedGroup, decide_once, numbers, stage_names
 from controller.simulator.runs import expect, facts_of, known_to, learn, make, predict
 from controller.simulator.traces import read
+from controller.vocabulary.lists import by_key
 from ina.cli import job_files
 from ina.cli import schedule_inputs as inputs
 from ina.cli.command import Declared, Listing, Reply, plural, refuse
@@ -238,10 +239,8 @@ def _members(each: PlannedGroup) -> list[str]:
 
 def _where(each: PlannedGroup, cluster: Cluster) -> str:
     """Return the GPUs of a group by server, as in ``a:0,1 b:3``; each server's GPUs are numbered from 0."""
-    places: dict[int, list[int]] = {}
-    for gpu in sorted(each.group.gpus):
-        node = cluster.node_of[gpu]
-        places.setdefault(node, []).append(gpu - cluster.first_gpu[node])
+    located = ((cluster.node_of[gpu], gpu) for gpu in sorted(each.group.gpus))
+    places = by_key((node, gpu - cluster.first_gpu[node]) for node, gpu in located)
     return " ".join(
         f"{cluster.servers[node].name}:{','.join(map(str, numbers))}" for node, numbers in places.items()
     )

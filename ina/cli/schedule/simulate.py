@@ -27,6 +27,7 @@ from controller.simulator.runs import (
     write_rows,
 )
 from controller.simulator.traces.rows import brief
+from controller.vocabulary.lists import by_key
 from ina.cli import options
 from ina.cli import schedule_inputs as inputs
 from ina.cli.command import (
@@ -359,9 +360,7 @@ def _points(points: Sequence[Point], title: str) -> Listing:
 def _draw(points: Sequence[Point], path: Path) -> None:
     from bmv2_topos.plots import draw_lines
 
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for point in points:
-        lines.setdefault(point.policy, []).append((point.load, point.mean["avg_jct_s"] / 3600))
+    lines = by_key((each.policy, (each.load, each.mean["avg_jct_s"] / 3600)) for each in points)
     lines = {policy: sorted(found) for policy, found in lines.items()}
     draw_lines(lines, path, x="load", y="average completion time (h)")
 

@@ -40,6 +40,7 @@ from controller.policies.scheduling.lucid.usage import (
     train_throughput,
 )
 from controller.policies.scheduling.policy import Decision, JobState, Submission, View
+from controller.vocabulary.lists import by_key
 
 
 def _distance() -> Callable[[str, str], int]:
@@ -99,10 +100,7 @@ def bucket_names(
     ranked = [name for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))]
     exemplars = ranked[:most_common]
     known = {name: number for number, name in enumerate(exemplars)}
-    by_letter: dict[str, list[str]] = {}
-    for name in ranked[most_common:]:
-        by_letter.setdefault(name[:1], []).append(name)
-    for group in by_letter.values():
+    for group in by_key((name[:1], name) for name in ranked[most_common:]).values():
         for exemplar, members in _clusters(group, damping, seed):
             for member in members:
                 known[member] = len(exemplars)
