@@ -19,6 +19,7 @@ from controller.core.allocation import Allocation, Outages
 from controller.core.desired import Desired, Place, Run
 from controller.core.events import (
     Cancelled,
+    Changes,
     Ended,
     Event,
     Interrupted,
@@ -54,7 +55,6 @@ from controller.vocabulary import Cluster, Topology
 from controller.vocabulary.errors import plural
 
 if TYPE_CHECKING:
-    from controller.core.events import Changes
     from controller.policies.settings import AllocationPolicies, AllocationSettings
 
 _Part = TypeVar("_Part")

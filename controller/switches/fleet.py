@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from controller.errors import (
     BadJob,
@@ -27,6 +27,7 @@ from controller.switches import forwarding, names
 from controller.switches.layout import BESIDE_WORKER, Deployment, TreeAdmission, lay_out
 from controller.switches.model import OUTCOMES, Admission, Registration
 from controller.switches.planning import Identity, plan
+from controller.switches.programs import ProgramBundle
 from controller.switches.reconcile import (
     Action,
     Reconciliation,
@@ -42,9 +43,6 @@ from controller.switches.reconcile import (
 from controller.switches.session import SwitchSession
 from controller.switches.target import CounterCell, Revision, TableEntry
 from controller.vocabulary.lists import by_key
-
-if TYPE_CHECKING:
-    from controller.switches.programs import ProgramBundle
 
 _Key = TypeVar("_Key")
 

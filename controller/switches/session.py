@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from controller.errors import (
     NoProgram,
@@ -40,7 +40,7 @@ from controller.switches.jobs import (
 from controller.switches.leases import LeaseWatch, Owner, has_ended, lives, owner_of
 from controller.switches.model import COLUMNS, OUTCOMES, Admission, Registration, SwitchInfo
 from controller.switches.planning import Identity, choose_identity
-from controller.switches.programs import capabilities
+from controller.switches.programs import ProgramBundle, capabilities
 from controller.switches.reconcile import MOST_ENTRIES, Action, SwitchState, Write
 from controller.switches.target import (
     CounterCell,
@@ -54,9 +54,6 @@ from controller.switches.target import (
 )
 from controller.switches.tofino import TofinoTarget
 from controller.vocabulary.errors import plural
-
-if TYPE_CHECKING:
-    from controller.switches.programs import ProgramBundle
 
 _log = logging.getLogger("controller")
 

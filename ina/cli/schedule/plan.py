@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from controller import plugins
 from controller.policies.family import Family, SimulationConfig
 from controller.policies.grouping.rounds import Span
 from controller.policies.registry import FAMILIES, GROUP, family, find_family, full_name, known
 from controller.policies.scheduling import RESOURCES, Cluster, JobState
+from controller.policies.scheduling.lucid.estimates import DurationModel
 from controller.policies.scheduling.lucid.family import packing_tree, usage_of
 from controller.simulator.files import whole
 from controller.simulator.once import Plan, PlannedGroup, decide_once, numbers, stage_names
@@ -23,9 +24,6 @@ from ina.cli import job_files
 from ina.cli import schedule_inputs as inputs
 from ina.cli.command import Declared, Listing, Reply, plural, refuse
 from ina.cli.output import check_plots
-
-if TYPE_CHECKING:
-    from controller.policies.scheduling.lucid.estimates import DurationModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

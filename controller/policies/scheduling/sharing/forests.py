@@ -32,9 +32,10 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from controller.policies.scheduling.errors import needed
 from controller.policies.scheduling.sharing.pairs import (
@@ -44,10 +45,6 @@ from controller.policies.scheduling.sharing.pairs import (
     Load,
     require,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 Features = tuple[float, ...]
 """A job's n sensitivities followed by its n impacts, for n reference jobs."""
