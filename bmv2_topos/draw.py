@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from bmv2_topos.layout import Position, positions
 from controller.figures import blank, save
 from controller.vocabulary import Topology
+from controller.vocabulary.lists import by_key
 
+Position = tuple[float, float]
 _APART = 0.07
 """Distance in the drawing between the lines of two jobs on one link."""
 
@@ -75,3 +77,35 @@ def _draw_nodes(axes: Any, topology: Topology, at: Mapping[str, Position]) -> No
 
 def _line(axes: Any, start: Position, end: Position, **style: Any) -> None:
     axes.plot([start[0], end[0]], [start[1], end[1]], **style)
+
+
+def positions(topology: Topology) -> Mapping[str, Position]:
+    """Return the position (x, y) of each node.
+
+    Hosts of workers are at height 0, one unit from each other, in the order of racks; other hosts are above
+    their switch. A switch's height is its distance from the nearest host of workers, so that racks are below
+    spines, and spines below cores, whichever switch is the root; without such hosts, its distance from the
+    root.
+    """
+    workers = topology.servers_for("worker")
+    first = {topology.rack_of[host]: 1 for host in workers} or {topology.root: 1}
+    heights = topology.distances(first)
+    racks = by_key((topology.rack_of[host], host) for host in workers)
+    side_by_side = [host for hosts in racks.values() for host in hosts]
+    placed = {host: (float(at), 0.0) for at, host in enumerate(side_by_side)}
+    width = max(len(placed), 2) - 1.0
+    for height in range(1, max(heights.values()) + 1):
+        layer = [switch for switch, level in heights.items() if level == height]
+        for at, switch in enumerate(sorted(layer, key=lambda name: _centre(topology, name, placed))):
+            placed[switch] = (width * (at + 0.5) / len(layer), float(height))
+    others = [host.name for host in topology.servers if host.role != "worker"]
+    for switch, hosts in by_key((topology.rack_of[host], host) for host in others).items():
+        x, y = placed[switch]
+        for at, host in enumerate(hosts):
+            placed[host] = (x + 0.8 * (at - (len(hosts) - 1) / 2), y + 0.7)
+    return placed
+
+
+def _centre(topology: Topology, switch: str, placed: Mapping[str, Position]) -> float:
+    below = [link.other(switch) for link in topology.ports[switch].values()]
+    return fmean([placed[name][0] for name in below if name in placed] or [0.0])

@@ -7,7 +7,8 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, wraps
 from pathlib import Path
 from types import ModuleType
@@ -74,14 +75,8 @@ def function(spec: str, group: str) -> Callable[..., Any]:
 
     @wraps(found)
     def guarded(*given: Any) -> Any:
-        try:
+        with errors_named(f"policy {spec!r}"):
             return found(*given)
-        except ControllerError:
-            raise
-        except BaseException as error:
-            if not is_user_error(error):
-                raise
-            raise BadSpec(f"policy {spec!r}: {error_text(error)}") from error
 
     return guarded
 
@@ -91,10 +86,19 @@ def is_user_error(error: BaseException) -> bool:
     return isinstance(error, Exception) or type(error) is SystemExit
 
 
-def error_text(error: BaseException) -> str:
-    """Return an error's type and message, with the file and line that raised it, as a text."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+@contextmanager
+def errors_named(name: str, raised: type[ControllerError] = BadSpec) -> Iterator[None]:
+    """Raise errors of user code in the block as `raised`, with this name and the line of the error."""
+    try:
+        yield
+    except ControllerError:
+        raise
+    except BaseException as error:
+        if not is_user_error(error):
+            raise
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+        raise raised(f"{name}: {text}") from error
 
 
 def module(source: str) -> ModuleType:

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from controller.vocabulary.lists import by_key
+
 Value = float | int | str | None
 ResultRow = Mapping[str, Value]
 """One run of an experiment: its labels and measured values by column."""
@@ -14,10 +16,7 @@ ResultRow = Mapping[str, Value]
 
 def grouped(rows: Sequence[ResultRow], *by: str) -> dict[tuple[Any, ...], list[ResultRow]]:
     """Return the rows grouped by their values in these columns, in the order of first occurrence."""
-    groups: dict[tuple[Any, ...], list[ResultRow]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[key] for key in by), []).append(row)
-    return groups
+    return by_key((tuple(row[key] for key in by), row) for row in rows)
 
 
 def number(row: ResultRow, column: str) -> float:

@@ -145,18 +145,31 @@ class Study:
                 and name not in (*self.sweep, SEED)
             ):
                 yield f"run takes {name!r}, which has no default and is not in sweep"
-        if not 1 <= self.seeds <= MOST_SEEDS:
-            yield f"seeds is {_shown(self.seeds)}; it must be from 1 to {MOST_SEEDS}"
-        if abs(self.first_seed) > MOST_NUMBER - MOST_SEEDS:
-            yield f"first_seed is {_shown(self.first_seed)}; all seeds must be from -2**53 to 2**53"
-        if self.seeds > 1 and not self._takes_seed():
-            yield f"seeds is {self.seeds}, and run takes no parameter 'seed'"
-        if not self.measure:
-            yield "measure is empty; it must have a column or more"
-        if both := {*self.measure} & {*self.sweep, SEED, VARIANT}:
-            yield f"measure: {both.pop()!r} is a parameter, too; columns need names of their own"
-        if FULL in self.ablations:
-            yield f"ablations: {FULL!r} is the name of the variant without any ablation"
+        both = {*self.measure} & {*self.sweep, SEED, VARIANT}
+        wrong = (
+            (
+                not 1 <= self.seeds <= MOST_SEEDS,
+                f"seeds is {_shown(self.seeds)}; it must be from 1 to {MOST_SEEDS}",
+            ),
+            (
+                abs(self.first_seed) > MOST_NUMBER - MOST_SEEDS,
+                f"first_seed is {_shown(self.first_seed)}; all seeds must be from -2**53 to 2**53",
+            ),
+            (
+                self.seeds > 1 and not self._takes_seed(),
+                f"seeds is {_shown(self.seeds)}, and run takes no parameter 'seed'",
+            ),
+            (not self.measure, "measure is empty; it must have a column or more"),
+            (
+                bool(both),
+                f"measure: {min(both, default='')!r} is a parameter, too; columns need names of their own",
+            ),
+            (
+                FULL in self.ablations,
+                f"ablations: {FULL!r} is the name of the variant without any ablation",
+            ),
+        )
+        yield from (text for is_wrong, text in wrong if is_wrong)
 
     def _takes_seed(self) -> bool:
         return SEED in inspect.signature(self.run).parameters
@@ -242,7 +255,11 @@ class Study:
 
     def _plots(self, prefix: str, rows: Sequence[ResultRow], directory: Path) -> list[Path]:
         """Draw the medians of each quantity: a line for each setting of the parameters not on the x axis."""
-        numeric = [name for name, values in self.sweep.items() if all(map(_is_number, values))]
+        numeric = [
+            name
+            for name, values in self.sweep.items()
+            if all(isinstance(each, int | float) for each in values)
+        ]
         x = next(iter([*numeric, *self.sweep]), "")
         values = list(dict.fromkeys(row[x] for row in rows)) if x else []
         if len(values) < 2:
@@ -347,7 +364,3 @@ def _shown(value: object) -> str:
     if isinstance(value, int) and abs(value) >= 10**40:
         return f"{'-' * (value < 0)}an integer of {value.bit_length()} bits"
     return reprlib.repr(value)
-
-
-def _is_number(value: Value) -> bool:
-    return isinstance(value, int | float)

@@ -145,7 +145,9 @@ def draw_schedule(seed: int, testbed: SoakTestbed | None = None) -> SoakSchedule
     )
     if seed % 4 == _MOVING:
         schedule = _with_patterns(schedule)
-    return replace(_offered(schedule), calm_us=_draw_calm(seed, schedule.events))
+    later_us = round(10 ** random.Random(f"calm {seed}").uniform(1.5, 5))
+    # after all events, and before the end of most schedules
+    return replace(_offered(schedule), calm_us=later_us + max(map(end_us, schedule.events), default=0))
 
 
 def _with_patterns(schedule: SoakSchedule) -> SoakSchedule:
@@ -324,9 +326,3 @@ def _draw_events(
             kinds = tuple(draw.choice(KINDS) for _ in range(draw.randint(1, 6)))
             events.append(Strangers(at_s, switch, kinds))
     return tuple(sorted(events, key=lambda event: event.at_s))
-
-
-def _draw_calm(seed: int, events: Sequence[TimedFault]) -> int:
-    """Return the start of the calm in µs, after all events and before the end of most schedules."""
-    later_us = round(10 ** random.Random(f"calm {seed}").uniform(1.5, 5))
-    return later_us + max(map(end_us, events), default=0)

@@ -24,6 +24,7 @@ from bmv2_topos.soak.network import START_NS
 from bmv2_topos.soak.schedule import JobPlan, SoakSchedule
 from bmv2_topos.soak.worker import WorkerStation
 from bmv2_topos.testbeds.virtual.network import Network
+from controller.vocabulary.lists import by_key
 from hostlib.core.window import Window
 
 LONGEST_TIMEOUT_S: Final = 0.02
@@ -198,9 +199,9 @@ class RecoveryClock:
 
     def _lacking(self, collective: int) -> Mapping[int, list[int]]:
         """Return the ranks that lack the result of a packet, by the PSN of the packet."""
-        found: dict[int, list[int]] = {}
-        for station in self._stations:
-            if station.done == collective and station.window is not None:
-                for index in unfinished_packets(station.window):
-                    found.setdefault(station.window.state.psn(index), []).append(station.rank)
-        return found
+        return by_key(
+            (station.window.state.psn(index), station.rank)
+            for station in self._stations
+            if station.done == collective and station.window is not None
+            for index in unfinished_packets(station.window)
+        )

@@ -10,7 +10,7 @@ from typing import Final
 
 from bmv2_topos.faults import Congest, Strangers, TimedFault
 from bmv2_topos.soak.programs import SHARED_SLOTS
-from bmv2_topos.soak.schedule import CollectivePlan, JobPlan, SoakSchedule
+from bmv2_topos.soak.schedule import JobPlan, SoakSchedule
 from controller.switches.tofino_rows import BITMAPS, STRENGTH
 from controller.vocabulary import Region
 from softswitch.engine.pipeline import Pipeline
@@ -64,7 +64,8 @@ def _job(job: JobPlan, *, shared: bool) -> JobPlan:
         region=None if job.region is None else _aligned(job.region),
         numbers="exponent",
         first_psn=job.first_psn if shared else 0,  # slots of a new exclusive job expect PSN 0
-        collectives=tuple(map(_within_range, job.collectives)),
+        # with values whose sums fit int32: programs for Tofino report no overflows
+        collectives=tuple(replace(each, large=False) for each in job.collectives),
     )
 
 
@@ -76,11 +77,6 @@ def _aligned(region: Region) -> Region:
     size = 1 << max(region.size, 1).bit_length() - 1
     offset = min(region.offset, SHARED_SLOTS - size)
     return Region(offset - offset % size, size)
-
-
-def _within_range(collective: CollectivePlan) -> CollectivePlan:
-    """Return the collective with values whose sums fit int32: programs for Tofino report no overflows."""
-    return replace(collective, large=False)
 
 
 def _events(event: TimedFault) -> Sequence[TimedFault]:

@@ -12,6 +12,7 @@ from typing import Final
 
 from bmv2_topos.trace.events import Event
 from bmv2_topos.trace.slots import tenures
+from controller.vocabulary.lists import by_key
 from hostlib import wire
 
 SIGNIFICANT: Final = 0.1
@@ -127,16 +128,14 @@ def explain(events: Sequence[Event], sums: Iterable[Sum], jobs: Sequence[TracedJ
 
     Iterations in which a rank lacks a sum are left out.
     """
-    by_job = defaultdict(list)
-    for one in sums:
-        by_job[one.job].append(one)
+    of_job = by_key((one.job, one) for one in sums)
     names = {facts.job: facts.name for facts in jobs}
     holders = _holders(events, names)
     return [
         verdict
         for facts in jobs
         for verdict in _Job(facts, [e for e in events if e.job == facts.job], holders).verdicts(
-            by_job[facts.job]
+            of_job.get(facts.job, [])
         )
     ]
 
@@ -315,7 +314,8 @@ class _Job:
                 sent = max(sent, start)
                 life = _Life(self.facts, self.holders).pieces(self.lives[key], sent, max(got, start))
                 yield from reversed(list(life))
-                at, now = sent, _of_rank(sums, now.layer, rank)
+                one = (now.layer, rank)
+                at, now = sent, next((each for each in sums if (each.layer, each.rank) == one), None)
                 continue
             before = self._before(sums, now)
             begin = max(now.ready_ns if before is None else before.end_ns, start)
@@ -372,7 +372,3 @@ class _Job:
 def _piece(start: int, end: int, cause: Cause, where: str = "") -> Iterator[Piece]:
     if end > start:
         yield Piece(start, end, cause, where)
-
-
-def _of_rank(sums: Sequence[Sum], layer: int, rank: int) -> Sum | None:
-    return next((one for one in sums if (one.layer, one.rank) == (layer, rank)), None)

@@ -93,15 +93,18 @@ def _contributors(event: Event) -> str:
 def _missing(seen: Sequence[Event]) -> list[str]:
     if not seen:
         return ["no packet of this PSN was captured"]
-    remarks = []
-    if all(event.port is not None for event in seen):
-        remarks.append("no captures of hosts: packets are seen only at the switches")
-    if all(event.port is None for event in seen):
-        remarks.append("no captures of switches: the outcomes of packets at switches are not known")
-    elif not any(event.outcome for event in seen):
-        remarks.append("the switches' captures do not show the outcomes of packets (ina switch --pcap-notes)")
-    if any(event.inbound is None for event in seen):
-        remarks.append("a capture does not show directions: a packet that is 'seen' may have come in or left")
-    if not any(event.kind == wire.KIND_RESULT and not event.fate for event in seen):
-        remarks.append("no result was seen")
-    return remarks
+    no_switches = all(event.port is None for event in seen)
+    missing = {
+        "no captures of hosts: packets are seen only at the switches": all(
+            event.port is not None for event in seen
+        ),
+        "no captures of switches: the outcomes of packets at switches are not known": no_switches,
+        "the switches' captures do not show the outcomes of packets (ina switch --pcap-notes)": (
+            not no_switches and not any(event.outcome for event in seen)
+        ),
+        "a capture does not show directions: a packet that is 'seen' may have come in or left": any(
+            event.inbound is None for event in seen
+        ),
+        "no result was seen": not any(event.kind == wire.KIND_RESULT and not event.fate for event in seen),
+    }
+    return [remark for remark, is_missing in missing.items() if is_missing]

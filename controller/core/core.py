@@ -9,16 +9,17 @@ there is a network, chooses servers, trees and slots. ``desired()`` returns the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import filterfalse
-from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, assert_never
 
 from controller.core import reasons
 from controller.core.allocation import Allocation, Outages
 from controller.core.desired import Desired, Place, Run
 from controller.core.events import (
     Cancelled,
+    Changes,
     Ended,
     Event,
     Interrupted,
@@ -54,9 +55,9 @@ from controller.vocabulary import Cluster, Topology
 from controller.vocabulary.errors import plural
 
 if TYPE_CHECKING:
-    from controller.core.events import Changes
     from controller.policies.settings import AllocationPolicies, AllocationSettings
 
+_Part = TypeVar("_Part")
 Outcome = Literal["completed", "failed", "cancelled", "missed"]
 
 
@@ -220,36 +221,15 @@ class Core:
                 self._close(self._job(event.job), "cancelled", event.reason, now_s)
             case Retried():
                 self._retried(event.job, now_s)
-            case ServerGone():
+            case ServerGone() | ServerBack():
                 self._known(event.server, self._servers(), "server")
-                self._outages.servers[event.server] = event.reason
-                self._note("gone", (), f"server {event.server}: {event.reason}")
-                self._lose(now_s)
-            case ServerBack():
-                self._known(event.server, self._servers(), "server")
-                self._outages.servers.pop(event.server, None)
-                self._note("back", (), f"server {event.server}")
-                self._lose(now_s)
-            case SwitchGone():
+                self._change_outages(self._outages.servers, event.server, f"server {event.server}", event)
+            case SwitchGone() | SwitchBack():
                 self._known(event.switch, self._switches(), "switch")
-                self._outages.switches[event.switch] = event.reason
-                self._note("gone", (), f"switch {event.switch}: {event.reason}")
-                self._lose(now_s)
-            case SwitchBack():
-                self._known(event.switch, self._switches(), "switch")
-                self._outages.switches.pop(event.switch, None)
-                self._note("back", (), f"switch {event.switch}")
-                self._lose(now_s)
-            case LinkGone():
+                self._change_outages(self._outages.switches, event.switch, f"switch {event.switch}", event)
+            case LinkGone() | LinkBack():
                 ends = self._link(event.a, event.b)
-                self._outages.links[ends] = event.reason
-                self._note("gone", (), f"link {ends[0]}-{ends[1]}: {event.reason}")
-                self._lose(now_s)
-            case LinkBack():
-                ends = self._link(event.a, event.b)
-                self._outages.links.pop(ends, None)
-                self._note("back", (), f"link {ends[0]}-{ends[1]}")
-                self._lose(now_s)
+                self._change_outages(self._outages.links, ends, f"link {'-'.join(ends)}", event)
             case Reallocated():
                 if self.allocation is None:
                     raise BadSpec("a core without a network has no switch memory to divide")
@@ -295,7 +275,8 @@ class Core:
             self._lose(self.now_s)
         self._rules = rules
         self._schedule_by(setup)
-        self._note("note", (), f"policies: scheduler {setup.policy.name}, {_named(settings.names)}")
+        names = ", ".join(f"{kind} {name}" for kind, name in settings.names.items())
+        self._note("note", (), f"policies: scheduler {setup.policy.name}, {names}")
 
     def change_cluster(self, topology: Topology, servers: Cluster, setup: Setup) -> Changes:
         """Replace the cluster; return the differences between the old and the new one.
@@ -471,10 +452,7 @@ class Core:
         job = self._job(name)
         if not failure:
             self._close(job, "completed", "", now_s, done_s)
-        elif final:
-            self._left[name] = job.iterations_left(now_s)
-            self._close(job, "failed", failure, now_s)
-        elif (before := self._failures.get(name, 0)) < self._rules.retries:
+        elif not final and (before := self._failures.get(name, 0)) < self._rules.retries:
             self._failures[name] = before + 1
             text = f"{failure}; retry {before + 1} of {self._rules.retries}"
             self._put_back(job, now_s, "retried", text)
@@ -548,6 +526,21 @@ class Core:
             self.running.leave(job, now_s)
             self._changed = True
 
+    def _change_outages(
+        self,
+        failed: dict[_Part, str],
+        part: _Part,
+        name: str,
+        event: ServerGone | ServerBack | SwitchGone | SwitchBack | LinkGone | LinkBack,
+    ) -> None:
+        if isinstance(event, ServerBack | SwitchBack | LinkBack):
+            failed.pop(part, None)
+            self._note("back", (), name)
+        else:
+            failed[part] = event.reason
+            self._note("gone", (), f"{name}: {event.reason}")
+        self._lose(event.at_s)
+
     def _lose(self, now_s: float) -> None:
         """Interrupt the jobs that cannot continue on the servers, switches and links that are up."""
         losses = self._outages
@@ -574,10 +567,8 @@ class Core:
             return None
         nodes, node_of = self._whole.servers, self._whole.node_of
         names = (nodes[node_of[gpu]].name for gpu in job.group.gpus)
-        return next((name for name in names if name in self._outages.servers or self._has_left(name)), None)
-
-    def _has_left(self, server: str) -> bool:
-        return self.allocation is not None and server not in self.allocation.allocator.whole.server
+        down, known = self._outages.servers, self._servers()
+        return next((name for name in names if name in down or name not in known), None)
 
     # ------------------------------------------------------------------ decisions
 
@@ -740,7 +731,8 @@ class Core:
             has, stands = allocation.has_servers(job.spec.name), job.iteration_s == math.inf
             if not has and not stands:
                 self.running.pace(job, math.inf, now_s)
-            elif has and stands and self._goes_alone(job):
+            elif has and stands and (self._rules.reported or not allocation.allocator.crosses(job.spec.name)):
+                # without a network the model's prediction holds; or the job will report its own speed
                 self.running.pace(job, self.running.alone_pace(job), now_s)
         allocator = allocation.allocator
         for name in allocation.newly_late():
@@ -751,14 +743,6 @@ class Core:
             assert allocator.division is not None
             why = reasons.slots_text(allocator.problem, allocator.division, job.spec.name)
             self._close(job, "missed", why, now_s)
-
-    def _goes_alone(self, job: JobState) -> bool:
-        """Return whether a job with servers starts at the speed that the model predicts for its group.
-
-        It does if the job uses no network, or if the job will report its own speed later.
-        """
-        assert self.allocation is not None
-        return self._rules.reported or not self.allocation.allocator.crosses(job.spec.name)
 
     def _see_losses(self) -> None:
         if self.allocation is not None:
@@ -856,7 +840,3 @@ def decide(policy: Policy, view: View, *, verify: bool) -> Decision:
             " want a later time"
         )
     return decision
-
-
-def _named(policies: Mapping[str, str]) -> str:
-    return ", ".join(f"{kind} {name}" for kind, name in policies.items())

@@ -14,6 +14,7 @@ from controller.policies.memory.regions import SlotStatus
 from controller.policies.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster, Job, Region
 from controller.vocabulary.errors import plural
+from controller.vocabulary.lists import by_key
 
 if TYPE_CHECKING:
     from controller.policies.memory.policy import MemoryDivision, MemoryProblem
@@ -313,9 +314,8 @@ def _gpus(run: Run, servers: Cluster | None) -> str:
     """Return a text with a run's GPU numbers on each server, or, without `servers`, its number of GPUs."""
     if servers is None:
         return plural(len(run.gpus), "GPU")
-    node_of, found = servers.node_of, dict[int, list[int]]()
-    for gpu in run.gpus:
-        found.setdefault(node_of[gpu], []).append(gpu - node_of.index(node_of[gpu]))
+    node_of = servers.node_of
+    found = by_key((node_of[gpu], gpu - node_of.index(node_of[gpu])) for gpu in run.gpus)
     several = len(servers.servers) > 1
     return "; ".join(
         f"GPU{'s' * (len(gpus) > 1)} {', '.join(map(str, sorted(gpus)))}"

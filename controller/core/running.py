@@ -13,6 +13,7 @@ from itertools import filterfalse
 from controller.core.desired import Run
 from controller.policies.scheduling.errors import BadDecision
 from controller.policies.scheduling.policy import Group, JobState, SpeedModel
+from controller.vocabulary.lists import by_key
 
 # ---------------------------------------------------------------------------
 # Limit the jobs per GPU: real GPUs hold few processes at a time.
@@ -237,11 +238,8 @@ class RunningGroups:
         without = {*absent}
         found = []
         for group in self.groups:
-            members: dict[int, list[JobState]] = {}
-            for job in group.jobs:
-                if job not in without:
-                    members.setdefault(self._starts_of[job][0], []).append(job)
-            for number, jobs in members.items():
+            present = (job for job in group.jobs if job not in without)
+            for number, jobs in by_key((self._starts_of[job][0], job) for job in present).items():
                 names = tuple(job.spec.name for job in jobs)
                 offsets = tuple(self._starts_of[job][1] for job in jobs)
                 found.append(Run(number, names, group.gpus, offsets, group.reason))

@@ -198,23 +198,16 @@ def _bits(type_spec: Any) -> int:
 
 
 def _value(data: Any) -> Value:
-    match data.WhichOneof("data"):
-        case "bool":
-            return bool(data.bool)
-        case "struct":
-            return [_value(each) for each in data.struct.members]
-        case "tuple":
-            return [_value(each) for each in data.tuple.members]
+    match kind := data.WhichOneof("data"):
+        case "bool" | "enum" | "error":  # a bool, or a name
+            plain: bool | str = getattr(data, kind)
+            return plain
+        case "struct" | "tuple":
+            return [_value(each) for each in getattr(data, kind).members]
         case "header":
             return [int.from_bytes(each, "big") for each in data.header.bitstrings]
-        case "enum":
-            return str(data.enum)
-        case "error":
-            return str(data.error)
-        case "enum_value":
-            return int.from_bytes(data.enum_value, "big")
-        case _:
-            return int.from_bytes(data.bitstring, "big")
+        case _:  # "enum_value" or "bitstring"
+            return int.from_bytes(getattr(data, kind or "bitstring"), "big")
 
 
 def _shown(value: Match) -> str:

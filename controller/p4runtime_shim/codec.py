@@ -76,7 +76,8 @@ class Codec:
 
     def all_rows(self, table: str) -> Any:
         """Return the entity with which to read all entries of a table except its default entry."""
-        return p4.Entity(table_entry=p4.TableEntry(table_id=self._table_id(table)))
+        found = find("table", table, self._tables)
+        return p4.Entity(table_entry=p4.TableEntry(table_id=found.preamble.id))
 
     def every_row(self) -> Any:
         """Return the entity with which to read all entries of all tables except the default entries."""
@@ -121,9 +122,6 @@ class Codec:
                 return None
 
     # ------------------------------------------------------------------ rows
-
-    def _table_id(self, table: str) -> int:
-        return int(find("table", table, self._tables).preamble.id)
 
     def _encode_row(self, row: TableEntry) -> Any:
         message = self._encode_match(row.table, row.match)

@@ -59,7 +59,7 @@ def with_candidate_trees(topology: Topology, job: Job) -> list[Job]:
     end = job.tree.root if job.fallback is None else topology.rack_of[job.fallback]
     found: list[Tree] = [job.tree]
     for root in dict.fromkeys((job.tree.root, end)):
-        straight = _tree(topology, job, root, paths_up(topology, racks, root))
+        straight = _tree(topology, job, root, paths_up(racks, root, topology.towards(root)))
         others = (_tree(topology, job, root, each) for each in _detours(topology, racks, root, straight))
         found += [tree for tree in (straight, *others) if tree not in found]
     return [job.on(job.servers, job.fallback, tree) for tree in found]

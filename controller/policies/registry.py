@@ -27,7 +27,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller import plugins
-from controller.errors import ControllerError
 from controller.policies.family import Family, Setting, Setup, SimulationConfig, resolve_settings
 from controller.policies.scheduling.checks import check
 from controller.policies.scheduling.errors import BadDecision, BadSpec
@@ -303,14 +302,8 @@ def _make(name: str, config: SimulationConfig) -> Setup:
     chosen = {
         key: int(value) if own[key].whole else value for key, value in resolve_settings(own, config).items()
     }
-    try:
+    with plugins.errors_named(f"policy {name!r}"):
         made = maker(**chosen)
-    except ControllerError:
-        raise
-    except BaseException as error:
-        if not plugins.is_user_error(error):
-            raise
-        raise BadSpec(f"policy {name!r}: {plugins.error_text(error)}") from error
     run = made if isinstance(made, Setup) else Setup(made, InterleavedSpeed())
     if not callable(getattr(run.policy, "decide", None)) or not isinstance(
         getattr(run.policy, "name", 0), str
@@ -331,16 +324,8 @@ class CheckedPolicy:
 
     def decide(self, view: View) -> Decision:
         """Return the policy's decision. Raises BadDecision for an impossible one."""
-        try:
+        with plugins.errors_named(f"{self.name} fails in the decision at {view.now_s:g} s", BadDecision):
             decision = self._policy.decide(view)
-        except ControllerError:
-            raise
-        except BaseException as error:
-            if not plugins.is_user_error(error):
-                raise
-            raise BadDecision(
-                f"{self.name} fails in the decision at {view.now_s:g} s: {plugins.error_text(error)}"
-            ) from error
         if not isinstance(decision, Decision):
             raise BadDecision(f"{self.name} returns {type(decision).__name__}; want a Decision")
         check(decision, view, self.name)

@@ -11,7 +11,7 @@ from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.placement import FreeGpus
 from controller.policies.scheduling.policy import RESOURCES, Group, JobState, Submission, View
 from controller.policies.scheduling.ranked import profile
-from controller.simulator.engine import PolicyRun
+from controller.simulator.engine import PolicyRun, admitted
 from controller.vocabulary import Cluster
 from controller.vocabulary.errors import plural
 
@@ -50,12 +50,11 @@ def decide_once(specs: Sequence[Submission], cluster: Cluster, policy_run: Polic
     """
     if cluster.virtual:
         raise BadSpec(f"{len(cluster.virtual)} virtual clusters; give the servers of one of them")
-    jobs: dict[str, JobState] = {}
-    for number, spec in enumerate(sorted(specs, key=lambda spec: spec.arrival_s)):
-        cluster.check_room(spec.name, spec.gpus)
-        if spec.name in jobs:
-            raise BadSpec(f"two jobs are called {spec.name!r}")
-        jobs[spec.name] = JobState(spec, number, policy_run.speed.alone_s(spec), 0.0)
+    alone_s = policy_run.speed.alone_s
+    jobs = {
+        spec.name: JobState(spec, number, alone_s(spec), 0.0)
+        for number, spec in enumerate(admitted(specs, cluster))
+    }
     view = View(0.0, cluster, jobs, list(jobs.values()), (), ())
     decision = policy_run.policy.decide(view)
     check(decision, view, policy_run.policy.name)

@@ -34,6 +34,7 @@ from controller.simulator.generate import generate
 from controller.simulator.traces import read
 from controller.simulator.traces.rows import JobCheck, TraceRow, brief, read_rows
 from controller.vocabulary import Cluster
+from controller.vocabulary.lists import by_key
 
 if TYPE_CHECKING:
     from controller.policies.scheduling.lucid.estimates import DurationModel, JobFacts
@@ -547,9 +548,7 @@ def sweep_tasks(
 
 def points_of(outcomes: Sequence[SimulationOutcome]) -> list[Point]:
     """Return a point for each pair of policy and load, in the order of first occurrence."""
-    groups: dict[tuple[float, str], list[SimulationOutcome]] = {}
-    for outcome in outcomes:
-        groups.setdefault((outcome.task.source.load, outcome.task.policy), []).append(outcome)
+    groups = by_key(((each.task.source.load, each.task.policy), each) for each in outcomes)
     return [_point(policy, load, group) for (load, policy), group in groups.items()]
 
 

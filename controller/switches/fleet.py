@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from controller.errors import (
     BadJob,
@@ -27,6 +27,7 @@ from controller.switches import forwarding, names
 from controller.switches.layout import BESIDE_WORKER, Deployment, TreeAdmission, lay_out
 from controller.switches.model import OUTCOMES, Admission, Registration
 from controller.switches.planning import Identity, plan
+from controller.switches.programs import ProgramBundle
 from controller.switches.reconcile import (
     Action,
     Reconciliation,
@@ -41,9 +42,7 @@ from controller.switches.reconcile import (
 )
 from controller.switches.session import SwitchSession
 from controller.switches.target import CounterCell, Revision, TableEntry
-
-if TYPE_CHECKING:
-    from controller.switches.programs import ProgramBundle
+from controller.vocabulary.lists import by_key
 
 _Key = TypeVar("_Key")
 
@@ -410,7 +409,8 @@ class Fleet:
         adds = []
         for action in actions:
             if action.verb == "add":
-                adds.append(_without_counters(action) if action.switch in fresh else action)
+                unzeroed = [each for each in action.writes if not isinstance(each.entries[0], CounterCell)]
+                adds.append(replace(action, writes=tuple(unzeroed)) if action.switch in fresh else action)
                 continue
             for write in action.writes:
                 self._apply(action.switch, write)
@@ -435,9 +435,7 @@ class Fleet:
 
         Raises the first error; with `at_once`, only after the writes to all switches have ended.
         """
-        by_switch: dict[str, list[Write]] = {}
-        for switch, write in stage:
-            by_switch.setdefault(switch, []).append(write)
+        by_switch = by_key(stage)
 
         def apply(switch: str) -> None:
             for write in by_switch[switch]:
@@ -482,7 +480,8 @@ class Fleet:
         """
         revisions = revisions or {}
         jobs_of = per_switch(desired)
-        wanted, present = _by_job(jobs_of, jobs_of), self._known_jobs
+        wanted = {name: {job.job: job for job in jobs} for name, jobs in jobs_of.items()}
+        present = self._known_jobs
         if present is None or present.keys() != self.controllers.keys():
             return False
         if {name: jobs for name, jobs in present.items() if jobs} != wanted:
@@ -664,18 +663,5 @@ def _load_all(
     return observed
 
 
-def _without_counters(action: Action) -> Action:
-    """Return an action without the writes that set counters to zero, for a switch with a new program."""
-    cells = [each for each in action.writes if isinstance(each.entries[0], CounterCell)]
-    return replace(action, writes=tuple(each for each in action.writes if each not in cells))
-
-
 def _same(before: _UnchangedSwitch | None, now: _UnchangedSwitch) -> bool:
     return before is not None and (before.wanted, before.observed) == (now.wanted, now.observed)
-
-
-def _by_job(
-    wanted: Mapping[str, Sequence[Admission]], switches: Iterable[str]
-) -> dict[str, dict[int, Admission]]:
-    """Return the wanted jobs of these switches, by switch and job id."""
-    return {name: {job.job: job for job in wanted.get(name, ())} for name in switches}

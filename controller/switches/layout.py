@@ -20,6 +20,7 @@ from controller.switches.model import (
 )
 from controller.switches.planning import check_fan_in, check_part, check_ranks
 from controller.vocabulary import BadSpec, Job, Mode, Region, Topology, Tree
+from controller.vocabulary.lists import by_key
 
 NEIGHBOUR_MAC, NEIGHBOUR_IP = "02:00:00:00:00:fe", "10.0.0.254"
 """Default destination of packets from one switch to another."""
@@ -293,10 +294,7 @@ def branch_of(
         transit: Switches that forward the job's packets without adding.
         ip: IPv4 address of packets for a switch; by default the only one that a worker's UDP socket accepts.
     """
-    below: dict[str, list[str]] = {}
-    for switch in topology.switches:
-        if parent := parents.get(switch.name):
-            below.setdefault(parent, []).append(switch.name)
+    below = by_key((parents[name], name) for name in topology.switch if parents.get(name))
 
     def branch(name: str) -> Branch:
         links = []

@@ -191,7 +191,8 @@ def plan(
     if row is None:
         raise OutOfRows(f"the switch serves {len(present)} jobs, the maximum that its program can count")
     region = _region(part, info, present)
-    members, uplink = _with_ports(part, [p for p in ports if p not in _used_ports(present)])
+    used = {end.port for a in present for end in (*a.members, a.uplink) if end is not None}
+    members, uplink = _with_ports(part, [p for p in ports if p not in used])
     shares = part.mode == "shared"
     return Admission(
         job=identity.job,
@@ -253,10 +254,6 @@ def _ports(free: Sequence[int]) -> str:
         return "none of the allowed ports is free"
     listed = ", ".join(map(str, free))
     return f"only {len(free)} {'is' if len(free) == 1 else 'are'} free among the allowed ports: {listed}"
-
-
-def _used_ports(present: Iterable[Admission]) -> set[int | None]:
-    return {end.port for a in present for end in (*a.members, a.uplink) if end is not None}
 
 
 def _with_ports(part: Part, free: Sequence[int]) -> tuple[list[Member], Uplink | None]:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
 from controller.errors import BadJob
@@ -42,6 +43,7 @@ from controller.switches.layout import TreeAdmission
 from controller.switches.model import COLUMNS, OUTCOMES, Admission, Feature, RegionChange, SwitchInfo
 from controller.switches.target import CounterCell, Entry, Kind, MulticastGroup, TableEntry
 from controller.vocabulary import Region
+from controller.vocabulary.lists import by_key
 
 EMPTY = Region(0, 0)
 MOST_ENTRIES = 32 * COLUMNS
@@ -129,11 +131,7 @@ class Reconciliation:
 
 def per_switch(trees: Iterable[TreeAdmission]) -> dict[str, list[Admission]]:
     """Return the jobs' admissions by switch, as `reconcile` takes them."""
-    desired: dict[str, list[Admission]] = {}
-    for tree in trees:
-        for name, admission in tree.switches.items():
-            desired.setdefault(name, []).append(admission)
-    return desired
+    return by_key(at for tree in trees for at in tree.switches.items())
 
 
 def children_first(tree: TreeAdmission) -> list[tuple[str, Admission]]:
@@ -227,10 +225,7 @@ def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
 
     A job that has to wait at one switch is admitted to no switch.
     """
-    missing: dict[tuple[int, int], list[_Switch]] = {}
-    for switch in switches:
-        for job in switch.missing():
-            missing.setdefault((job.generation, job.job), []).append(switch)
+    missing = by_key(((job.generation, job.job), switch) for switch in switches for job in switch.missing())
     for (_, number), places in sorted(missing.items()):
         reasons = {switch.name: switch.keeps_out(number) for switch in places}
         if not any(reasons.values()):
@@ -554,24 +549,9 @@ def _slots(region: Region) -> str:
 
 def _circle(waits_for: Mapping[int, Sequence[int]]) -> list[int] | None:
     """Return jobs that wait for each other in a circle, None if there is none."""
-    done: set[int] = set()
-    for start in sorted(waits_for):
-        path: list[int] = []
-        stack = [(start, iter(waits_for[start]))]
-        if start in done:
-            continue
-        path.append(start)
-        while stack:
-            node, following = stack[-1]
-            for other in following:
-                if other in path:
-                    return path[path.index(other) :]
-                if other in waits_for and other not in done:
-                    path.append(other)
-                    stack.append((other, iter(waits_for[other])))
-                    break
-            else:
-                stack.pop()
-                path.pop()
-                done.add(node)
+    try:
+        TopologicalSorter(waits_for).prepare()
+    except CycleError as error:
+        loop: list[int] = error.args[1]
+        return loop[:-1]  # the last one is the first one again
     return None

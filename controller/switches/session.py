@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from controller.errors import (
     NoProgram,
@@ -39,7 +40,7 @@ from controller.switches.jobs import (
 from controller.switches.leases import LeaseWatch, Owner, has_ended, lives, owner_of
 from controller.switches.model import COLUMNS, OUTCOMES, Admission, Registration, SwitchInfo
 from controller.switches.planning import Identity, choose_identity
-from controller.switches.programs import capabilities
+from controller.switches.programs import ProgramBundle, capabilities
 from controller.switches.reconcile import MOST_ENTRIES, Action, SwitchState, Write
 from controller.switches.target import (
     CounterCell,
@@ -52,9 +53,7 @@ from controller.switches.target import (
     find,
 )
 from controller.switches.tofino import TofinoTarget
-
-if TYPE_CHECKING:
-    from controller.switches.programs import ProgramBundle
+from controller.vocabulary.errors import plural
 
 _log = logging.getLogger("controller")
 
@@ -237,10 +236,6 @@ class SwitchSession:
         Raises OtherProgram if the switch runs another program that may not be replaced, and ProgramMismatch
         if jobs are admitted to the other program. Nothing is changed then.
         """
-
-        def refuse(running: ProgramInfo, entries: int) -> None:
-            self._refuse_to_replace(running, entries, bundle, replace)
-
         self._program = self._info = None  # another controller may have loaded another program
         if self._target.runs(bundle):
             return False
@@ -257,7 +252,7 @@ class SwitchSession:
         timeout_s = self._load_turn_timeout_s if is_empty else self._turn_timeout_s
         with self._turn(timeout_s):
             self._row_cache.invalidate()
-            anew = self._target.load(bundle, refuse)
+            anew = self._target.load(bundle, partial(self._refuse_to_replace, bundle, replace))
             if anew:
                 self._baselines.clear()
         return anew
@@ -269,20 +264,19 @@ class SwitchSession:
             return False
 
     def _refuse_to_replace(
-        self, running: ProgramInfo, entries: int, bundle: ProgramBundle, replace: bool
+        self, bundle: ProgramBundle, replace: bool, running: ProgramInfo, entries: int
     ) -> None:
-        if names.JOB in running.tables:  # or it is not a program of ours, and has no jobs
-            jobs = sum(isinstance(row, TableEntry) for row in self._target.read([names.JOB]))
-            if jobs:
-                raise ProgramMismatch(
-                    f"the switch at {self.address} runs another program than '{bundle.name}'"
-                    f" ({self._how_different(running, bundle)}), which serves {jobs}"
-                    f" job{'' if jobs == 1 else 's'}; end them first, or run with the loaded program"
-                )
+        what = f"the switch at {self.address} runs another program than '{bundle.name}'"
+        # a program without our table of jobs has no jobs
+        rows = self._target.read([names.JOB]) if names.JOB in running.tables else []
+        if jobs := sum(isinstance(row, TableEntry) for row in rows):
+            raise ProgramMismatch(
+                f"{what} ({self._how_different(running, bundle)}), which serves {plural(jobs, 'job')};"
+                " end them first, or run with the loaded program"
+            )
         if not replace:
             raise OtherProgram(
-                f"the switch at {self.address} runs another program than '{bundle.name}'"
-                f" ({self._how_different(running, bundle)}), with {entries} table"
+                f"{what} ({self._how_different(running, bundle)}), with {entries} table"
                 f" {'entry' if entries == 1 else 'entries'}"
             )
 
@@ -326,7 +320,8 @@ class SwitchSession:
 
     def jobs(self) -> dict[int, Admission]:
         """Read all jobs that the switch serves now, also jobs of other controllers."""
-        return self._contents().jobs
+        self.info()  # or the tables are not ours
+        return self._parsed(self._read_rows(), self._before).jobs
 
     def renew(self, admission: Admission, registration: Registration) -> None:
         """Replace a job's registration. Raises NoSuchJob if the job is not there any more; SwitchError."""
@@ -505,7 +500,8 @@ class SwitchSession:
 
         Raises ValueError if the depth is negative or more than the switch can count; SwitchError.
         """
-        highest = (1 << _width(self.program, names.SET_ECN, "depth")) - 1
+        parameters = find("action", names.SET_ECN, self.program.actions)
+        highest = (1 << find(f"parameter of {names.SET_ECN}", "depth", parameters)) - 1
         if not 0 <= depth <= highest:
             raise ValueError(f"a queue of {depth} packets; want 0 to {highest}")
         self.install([TableEntry(names.ECN, {}, names.SET_ECN, {"depth": depth}, default=True)])
@@ -516,10 +512,6 @@ class SwitchSession:
             self._delete(list(entries))
 
     # ------------------------------------------------------------------ reading
-
-    def _contents(self) -> Contents:
-        self.info()  # or the tables are not ours
-        return self._parsed(self._read_rows(), self._before)
 
     def _parsed(self, rows: Sequence[Row], before: ParseCache | None = None) -> Contents:
         contents = parse(rows, job_groups=self._job_groups, before=before)
@@ -591,11 +583,6 @@ class SwitchSession:
         cells = [row * COLUMNS + OUTCOMES[name] for row in rows for name in outcomes]
         counts = iter(self._target.read_counter(names.OUTCOMES, cells))
         return {row: {name: next(counts) for name in outcomes} for row in rows}
-
-
-def _width(program: ProgramInfo, action: str, param: str) -> int:
-    """Return the width of a parameter of an action, in bits."""
-    return find(f"parameter of {action}", param, find("action", action, program.actions))
 
 
 def _differences(running: SwitchInfo | None, wanted: ProgramBundle) -> str:

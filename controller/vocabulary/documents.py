@@ -132,13 +132,17 @@ def _between(value: object, least: float, most: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
-def check_text(check: Check, **schema: Any) -> Check:
-    """Attach a JSON Schema to a check, and return the check.
+def with_schema(**schema: Any) -> Callable[[Check], Check]:
+    """Return a decorator that attaches a JSON Schema to a check.
 
     The check may accept values that the schema does not allow.
     """
-    setattr(check, "schema", schema)  # noqa: B010 - of a function
-    return check
+
+    def attach(check: Check) -> Check:
+        setattr(check, "schema", schema)  # noqa: B010 - of a function
+        return check
+
+    return attach
 
 
 def json_schema(check: Check) -> Mapping[str, Any]:
@@ -150,11 +154,12 @@ def json_schema(check: Check) -> Mapping[str, Any]:
 def whole(least: int, most: int) -> Check:
     """Return the check that a value is a whole number from `least` to `most`; 1e3 is whole, true is not."""
 
+    @with_schema(type="integer", minimum=least, maximum=most)
     def check(value: object) -> str | None:
         good = _between(value, least, most) and value == int(value)  # type: ignore[call-overload]
         return None if good else f"want a whole number, {least} to {most}"
 
-    return check_text(check, type="integer", minimum=least, maximum=most)
+    return check
 
 
 def number(least: float, most: float, unit: str = "a number", *, above: bool = False) -> Check:
@@ -167,39 +172,32 @@ def number(least: float, most: float, unit: str = "a number", *, above: bool = F
         above: Whether `least` itself is invalid.
     """
 
+    @with_schema(type="number", maximum=most, **{"exclusiveMinimum" if above else "minimum": least})
     def check(value: object) -> str | None:
         good = _between(value, least, most) and (value != least or not above)
         return None if good else f"want {unit}, {'above' if above else 'from'} {least:g} to {most:g}"
 
-    return check_text(
-        check, type="number", maximum=most, **{"exclusiveMinimum" if above else "minimum": least}
-    )
+    return check
 
 
+@with_schema(type="boolean")
 def flag(value: object) -> str | None:
     """Check that a value is true or false."""
     return None if isinstance(value, bool) else "want true or false"
 
 
-check_text(flag, type="boolean")
-
-
 def one_of(choices: Collection[str]) -> Check:
     """Return the check that a value is one of these texts."""
     wanted = f"want one of {', '.join(map(repr, choices))}"
-    return check_text(lambda value: None if value in choices else wanted, enum=[*choices])
+    return with_schema(enum=[*choices])(lambda value: None if value in choices else wanted)
 
 
+@with_schema(type="string", maxLength=200, pattern=r"^[A-Za-z0-9]([A-Za-z0-9_. -]*[A-Za-z0-9_.-])?$(?!\n)")
 def name(value: object) -> str | None:
     """Check that a value is a name of printable characters."""
     good = isinstance(value, str) and value and value.strip() == value and value.isprintable()
     good = good and len(value) <= 200  # type: ignore[arg-type]
     return None if good else "want 1 to 200 printable characters in quotes"
-
-
-check_text(
-    name, type="string", maxLength=200, pattern=r"^[A-Za-z0-9]([A-Za-z0-9_. -]*[A-Za-z0-9_.-])?$(?!\n)"
-)
 
 
 def ipv4(value: object) -> str | None:
@@ -223,26 +221,27 @@ def mac(value: object) -> str | None:
 def listing(check: Check, *, least: int = 1, most: int = 1_000_000) -> Check:
     """Return the check for a list of `least` to `most` values, each of which passes `check`."""
 
+    @with_schema(type="array", minItems=least, maxItems=most, items=json_schema(check))
     def all_good(value: object) -> str | None:
         if not isinstance(value, list) or not least <= len(value) <= most:
             return f"want a list of length {least} to {most}"
         wrong = next((number for number, each in enumerate(value) if check(each)), None)
         return None if wrong is None else f"element {wrong}, {shown(value[wrong])}: {check(value[wrong])}"
 
-    return check_text(all_good, type="array", minItems=least, maxItems=most, items=json_schema(check))
+    return all_good
 
 
 def mapping(check: Check) -> Check:
     """Return the check for a table whose keys are names and whose values pass `check`."""
 
+    @with_schema(type="object", propertyNames=json_schema(name), additionalProperties=json_schema(check))
     def all_good(value: object) -> str | None:
         if not isinstance(value, dict):
             return "want a table"
         wrong = next((key for key, each in value.items() if name(key) or check(each)), None)
         return None if wrong is None else f"{quoted(wrong)}: {check(value[wrong]) or name(wrong)}"
 
-    schemas = {"propertyNames": json_schema(name), "additionalProperties": json_schema(check)}
-    return check_text(all_good, type="object", **schemas)
+    return all_good
 
 
 # --------------------------------------------------------------------------- reading

@@ -490,11 +490,8 @@ def _check(
             if key in schema.OLD.get(kind, {}) and key not in schema.TABLES[kind]:
                 begin = f"{what}: " if what else ""
                 raise document.error((*where, key), f"{begin}{key} {schema.OLD[kind][key]}")
-    return document.check(where, _checks(kind), what=what, require=require)
-
-
-def _checks(kind: str) -> Mapping[str, documents.Check]:
-    return {key: each.check for key, each in schema.TABLES[kind].items()}
+    checks = {key: each.check for key, each in schema.TABLES[kind].items()}
+    return document.check(where, checks, what=what, require=require)
 
 
 def unused(document: Document, command: str) -> list[str]:

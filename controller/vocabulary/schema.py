@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from controller.vocabulary.documents import (
     Check,
-    check_text,
     flag,
     ipv4,
     json_schema,
@@ -24,6 +23,7 @@ from controller.vocabulary.documents import (
     number,
     one_of,
     whole,
+    with_schema,
 )
 from controller.vocabulary.graphs import MAX_SLOTS
 from controller.vocabulary.job import (
@@ -67,13 +67,17 @@ class FileKey:
     used_by: tuple[str, ...]
 
 
+@with_schema(type="object")
 def _anything(value: object) -> str | None:
     return None  # checked separately
 
 
-check_text(_anything, type="object")
-
-
+@with_schema(
+    oneOf=[
+        {"type": "string", "pattern": r"""^[^"'\\\x00]*[^"'\\\s\x00][^"'\\\x00]*$"""},
+        {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": r"^[^\x00]*$"}},
+    ],
+)
 def _command(value: object) -> str | None:
     wanted = "want the program and its arguments, in one string or as a list of strings"
     if isinstance(value, str):
@@ -88,20 +92,12 @@ def _command(value: object) -> str | None:
     return None
 
 
-check_text(
-    _command,
-    oneOf=[
-        {"type": "string", "pattern": r"""^[^"'\\\x00]*[^"'\\\s\x00][^"'\\\x00]*$"""},
-        {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": r"^[^\x00]*$"}},
-    ],
-)
-
-
 def _passable(argument: str) -> bool:
     """Return whether a program can be started with this argument."""
     return "\0" not in argument and not any("\ud800" <= each <= "\udfff" for each in argument)
 
 
+@with_schema(enum=[*CONGESTION])
 def _congestion(value: object) -> str | None:
     """Check the name of a rule for windows; a user's own rule is only searched for where it is used."""
     own = "path.py:Name, package.module:Name or path.so:function"
@@ -116,19 +112,7 @@ def _congestion(value: object) -> str | None:
     return None if value in {point.name for point in entry_points(group=CONGESTION_GROUP)} else wanted
 
 
-check_text(_congestion, enum=[*CONGESTION])
-
-
-def _straggler(value: object) -> str | None:
-    wanted = "want { rank = 0, compute_s = 0.01 } with a rank of the job and its seconds"
-    if not isinstance(value, dict) or set(value) != {"rank", "compute_s"}:
-        return wanted
-    good = whole(0, MAX_WORKERS)(value["rank"]) is None and _SECONDS(value["compute_s"]) is None
-    return None if good else wanted
-
-
-check_text(
-    _straggler,
+@with_schema(
     type="object",
     required=["rank", "compute_s"],
     additionalProperties=False,
@@ -137,6 +121,12 @@ check_text(
         "compute_s": {"type": "number", "minimum": 0, "maximum": 1e12},
     },
 )
+def _straggler(value: object) -> str | None:
+    wanted = "want { rank = 0, compute_s = 0.01 } with a rank of the job and its seconds"
+    if not isinstance(value, dict) or set(value) != {"rank", "compute_s"}:
+        return wanted
+    good = whole(0, MAX_WORKERS)(value["rank"]) is None and _SECONDS(value["compute_s"]) is None
+    return None if good else wanted
 
 
 TREE: Mapping[str, Check] = {
@@ -146,17 +136,14 @@ TREE: Mapping[str, Check] = {
 }
 
 
-def _tree(value: object) -> str | None:
-    return None  # checked separately
-
-
-check_text(
-    _tree,
+@with_schema(
     type="object",
     required=["root"],
     additionalProperties=False,
     properties={key: json_schema(check) for key, check in TREE.items()},
 )
+def _tree(value: object) -> str | None:
+    return None  # checked separately
 
 
 def _switch_address(value: object) -> str | None:
@@ -164,24 +151,21 @@ def _switch_address(value: object) -> str | None:
     return None if good else "want grpc://HOST:PORT or unix:PATH"
 
 
+@with_schema(type=["string", "number"])
 def _text(value: object) -> str | None:
     good = isinstance(value, str | int | float)
     return None if good else "want a text or a number"
 
 
-check_text(_text, type=["string", "number"])
-
 _SECONDS = number(0, MAX_S, "seconds")
 _four_times = listing(_SECONDS, least=4, most=4)
 
 
+@with_schema(**json_schema(_four_times), contains={"exclusiveMinimum": 0})
 def _stages(value: object) -> str | None:
     wanted = _four_times(value)
     none = isinstance(value, list) and not any(value)
     return wanted or ("want at least one above 0" if none else None)
-
-
-check_text(_stages, **json_schema(_four_times), contains={"exclusiveMinimum": 0})
 
 
 _ABOVE = number(0, MAX_S, "seconds", above=True)

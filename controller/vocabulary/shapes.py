@@ -12,6 +12,7 @@ BERT and 1024 for GPT-2); `compute_s` computes an iteration's time from it for a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 
 from controller.vocabulary.documents import hint
@@ -61,39 +62,23 @@ def _transformer_block(width: int) -> int:
     return attention + feed_forward + 2 * 2 * width
 
 
-def bert_base() -> list[int]:
-    """Return the number of parameters of each layer of BERT-base: 109,482,240 in total."""
-    return _bert(768, 12)
-
-
-def bert_large() -> list[int]:
-    """Return the number of parameters of each layer of BERT-large: 335,141,888 in total."""
-    return _bert(1024, 24)
-
-
 def _bert(width: int, blocks: int) -> list[int]:
     embeddings = (30522 + 512 + 2) * width + 2 * width
     return [embeddings, *[_transformer_block(width)] * blocks, width * width + width]
 
 
-def gpt2() -> list[int]:
-    """Return the number of parameters of each layer of GPT-2's smallest model: 124,439,808 in total."""
-    return [(50257 + 1024) * 768, *[_transformer_block(768)] * 12, 2 * 768]
-
-
-def gpt2_xl() -> list[int]:
-    """Return the number of parameters of each layer of GPT-2's largest model: 1,557,611,200 in total."""
-    return [(50257 + 1024) * 1600, *[_transformer_block(1600)] * 48, 2 * 1600]
+def _gpt2(width: int, blocks: int) -> list[int]:
+    return [(50257 + 1024) * width, *[_transformer_block(width)] * blocks, 2 * width]
 
 
 SHAPES: Mapping[str, Callable[[], Sequence[int]]] = {
     "alexnet": alexnet,
     "vgg16": vgg16,
     "resnet50": resnet50,
-    "bert-base": bert_base,
-    "bert-large": bert_large,
-    "gpt2": gpt2,
-    "gpt2-xl": gpt2_xl,
+    "bert-base": partial(_bert, 768, 12),  # 109,482,240 parameters
+    "bert-large": partial(_bert, 1024, 24),  # 335,141,888
+    "gpt2": partial(_gpt2, 768, 12),  # 124,439,808
+    "gpt2-xl": partial(_gpt2, 1600, 48),  # 1,557,611,200
 }
 
 FORWARD_FLOPS: Mapping[str, float] = {

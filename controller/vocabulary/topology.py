@@ -16,6 +16,7 @@ from itertools import chain, zip_longest
 from typing import Literal
 
 from controller.vocabulary.errors import BadSpec
+from controller.vocabulary.lists import by_key
 
 MAX_PORT = 510
 """Highest port number: v1model's port numbers are bit<9>, and 511 means drop."""
@@ -350,9 +351,7 @@ class Topology:
     @cached_property
     def racks(self) -> Mapping[str, tuple[str, ...]]:
         """Names of the servers at each switch, by switch; switches without servers are left out."""
-        found: dict[str, list[str]] = {}
-        for name, switch in self.rack_of.items():
-            found.setdefault(switch, []).append(name)
+        found = by_key((switch, name) for name, switch in self.rack_of.items())
         return {switch: tuple(names) for switch, names in found.items()}
 
     @cached_property
@@ -513,9 +512,7 @@ def spread(topology: Topology, workers: int, taken: Collection[str]) -> tuple[st
     if workers > len(free):
         of = f" of {len(topology.servers_for('worker'))}" if taken else ""
         raise BadSpec(f"{workers} workers: {len(free)}{of} hosts for workers are free")
-    racks: dict[str, list[str]] = {}
-    for host in free:
-        racks.setdefault(topology.rack_of[host], []).append(host)
+    racks = by_key((topology.rack_of[host], host) for host in free)
     in_turns = [host for host in chain(*zip_longest(*racks.values())) if host is not None]
     chosen = set(in_turns[:workers])
     return tuple(host for rack in racks.values() for host in rack if host in chosen)

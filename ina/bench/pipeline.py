@@ -132,7 +132,7 @@ def bench_pipeline(
     jobs, region_slots = (4, 2048) if shared else (1, 512)
     traffic = Traffic(jobs, contributors, region_slots, burst)
     frames, replicas = traffic.frames(lanes), traffic.replicas()
-    psn_offset = wire.FRAME_PREFIX_BYTES + _offset("psn")
+    psn_offset: int = wire.FRAME_PREFIX_BYTES + wire.HEADER_DTYPE.fields["psn"][1]  # type: ignore[index]
 
     pipeline = softswitch.load(program, backend="compiled")
     admit_jobs(pipeline, traffic)
@@ -296,11 +296,6 @@ def _frame(lanes: int, contributors: int, job: int, rank: int, psn: int) -> byte
     )
     prefix = wire.frame_prefix(endpoints, wire.INA_BYTES + 4 * lanes)
     return prefix + packet.tobytes()[len(prefix) :]
-
-
-def _offset(field: str) -> int:
-    offset: int = wire.HEADER_DTYPE.fields[field][1]  # type: ignore[index]
-    return offset
 
 
 def _worker_mac(job: int, rank: int) -> str:

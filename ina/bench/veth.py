@@ -363,11 +363,8 @@ def bench_veth(*, baseline: bool, round_s: float, rounds: int) -> VethBench:
             partial(_superframes, offloading, round_s),
         ]
         done = [[run() for run in runs] for _ in range(rounds)]
-    return VethBench(tuple(_middle(of_case) for of_case in zip(*done, strict=True)))
-
-
-def _middle(rounds: Sequence[VethPassed]) -> VethPassed:
-    return sorted(rounds, key=lambda each: each.frames_per_s)[len(rounds) // 2]
+    in_order = [sorted(case, key=lambda each: each.frames_per_s) for case in zip(*done, strict=True)]
+    return VethBench(tuple(case[len(case) // 2] for case in in_order))
 
 
 def _raw(kind: Kind, on: VethBed, frame_bytes: int, duration_s: float) -> VethPassed:

@@ -228,14 +228,9 @@ def _serve_on_switches(settings: AdmitSettings) -> None:
         while True:
             result = run_one(switches_there, spec, how)
             _print(metrics(result))
-            if result.failure or not settings.again or not _another_requested():
+            again = not result.failure and settings.again and _next_input(AGAIN_S)
+            if not again or again.strip() != AGAIN.encode():
                 return
-
-
-def _another_requested() -> bool:
-    """Return True if standard input requests another job on the same switches within `AGAIN_S` seconds."""
-    ready, _, _ = select.select([sys.stdin], [], [], AGAIN_S)
-    return bool(ready) and os.read(sys.stdin.fileno(), 4096).decode(errors="replace").strip() == AGAIN
 
 
 def _serve_given(settings: AdmitSettings) -> JobResult:
@@ -288,13 +283,13 @@ def _print(message: object) -> None:
         print(json.dumps(message), flush=True)
 
 
-def _input_ended() -> bool:
-    """Return whether standard input has ended; drop its content."""
-    ready, _, _ = select.select([sys.stdin], [], [], 0)
-    return bool(ready) and not os.read(sys.stdin.fileno(), 4096)
+def _next_input(wait_s: float) -> bytes | None:
+    """Return the next bytes of standard input, b"" at its end; None: there are none within this time."""
+    ready, _, _ = select.select([sys.stdin], [], [], wait_s)
+    return os.read(sys.stdin.fileno(), 4096) if ready else None
 
 
-ATTENDANCE = Attendance(_announce, _input_ended)
+ATTENDANCE = Attendance(_announce, lambda: _next_input(0) == b"")
 
 
 # --------------------------------------------------------------------------- by a controller

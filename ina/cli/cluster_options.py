@@ -113,8 +113,7 @@ def ranks_on(text: str, workers: int | None) -> RanksOn:
         found = re.fullmatch(r"([^\s:=]+)(?:(?::|\s+slots=)([0-9]+))?", entry.strip())
         if not found or found[2] == "0":
             raise Failure(f"--hosts {entry.strip()!r}: want NAME, NAME:RANKS or NAME slots=RANKS", USAGE)
-        if found[1] in slots:
-            raise Failure(f"--hosts: machine {found[1]!r} is given twice; want NAME:RANKS", USAGE)
+        refuse(found[1] in slots, f"--hosts: machine {found[1]!r} is given twice; want NAME:RANKS")
         slots[found[1]] = int(found[2]) if found[2] else None
     refuse(not slots, f"--hosts {text!r}: want names of machines, but there are none")
     if workers is None:

@@ -18,7 +18,8 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -44,6 +45,16 @@ def refuse(wrong: object, message: str) -> None:
     """Raise Failure, as for wrong usage, with this message if `wrong` is true."""
     if wrong:
         raise Failure(message, USAGE)
+
+
+@contextmanager
+def failing_at(option: str, *errors: type[Exception], exit_code: int = USAGE) -> Iterator[None]:
+    """Raise these errors, inside the context, as Failure, which begins with the option that caused them."""
+    try:
+        yield
+    except errors as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise Failure(f"{option}: {why}", exit_code) from error
 
 
 class Declared:

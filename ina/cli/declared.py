@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
-from ina.cli.command import USAGE, Declared, Failure, Json, Reply, print_json, refuse
+from ina.cli.command import USAGE, Declared, Failure, Json, Reply, failing_at, print_json, refuse
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
@@ -112,10 +112,8 @@ def check_path(declared: Declared, option: str, path: Path) -> None:
         path: The option's value.
     """
     if not declared.keywords.get("writable"):
-        try:
+        with failing_at(f"{option}{path}", OSError):
             path.stat()
-        except OSError as error:
-            raise Failure(f"{option}{path}: {error.strerror}", USAGE) from error
     elif not declared.keywords.get("exists"):
         check_output(option, path, directory=declared.keywords.get("metavar") == "DIR")
 
@@ -125,14 +123,12 @@ def check_output(option: str, path: Path, *, directory: bool = False) -> None:
 
     `option` is the option's name and a space, for messages.
     """
-    try:
+    with failing_at(f"{option}{path}", OSError):
         refuse(
             path.exists() and path.is_dir() != directory,
             f"{option}{path}: {'not a directory' if directory else 'a directory'}",
         )
         existing = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
-    except OSError as error:
-        raise Failure(f"{option}{path}: {error.strerror}", USAGE) from error
     refuse(not path.exists() and not existing.is_dir(), f"{option}{path}: {existing} is not a directory")
     beside = (
         existing.resolve().parent if existing.is_file() else existing

@@ -26,7 +26,7 @@ from bmv2_topos.harness import (
 )
 from controller.errors import ControllerError
 from controller.plugins import is_user_error
-from ina.cli.command import USAGE, Declared, Failure, Reply, plural, refuse, say, seconds
+from ina.cli.command import FAILED, Declared, Failure, Reply, failing_at, plural, refuse, say, seconds
 from ina.cli.output import Bars, out
 
 
@@ -157,17 +157,12 @@ def _scenarios(one: Experiment, settings: ExperimentSettings) -> Sequence[Run]:
     scenarios: Sequence[Run] = list(one.scenarios(settings.quick))
     if settings.runner is not None:
         scenarios = _of_runner(one, scenarios, settings.runner)
-    try:
+    with failing_at(one.name, ValueError):
         scenarios = scenarios if settings.seeds is None else with_seeds(scenarios, settings.seeds)
-    except ValueError as error:
-        raise Failure(f"{one.name}: {error}", exit_code=USAGE) from error
     possible = [scenario for scenario in scenarios if not scenario.missing]
     if len(possible) < len(scenarios):
         why = "; ".join(dict.fromkeys(scenario.missing for scenario in scenarios if scenario.missing))
-        if not possible:
-            raise Failure(
-                f"{one.name}: none of the {len(scenarios)} runs can be made here: {why}", exit_code=USAGE
-            )
+        refuse(not possible, f"{one.name}: none of the {len(scenarios)} runs can be made here: {why}")
         say(f"{one.name}: {len(scenarios) - len(possible)} of {len(scenarios)} runs are left out: {why}")
     return possible
 
@@ -209,10 +204,8 @@ def _check(chosen: Sequence[Experiment], settings: ExperimentSettings) -> Reply:
     stale = []
     for one in chosen:
         rows, _ = _published(one, settings.folder(one))
-        try:
+        with failing_at(f"{one.name} is stale", ValueError, exit_code=FAILED):
             differences = compare(one, rows, count=1)
-        except ValueError as error:
-            raise Failure(f"{one.name} is stale: {error}") from error
         for each in differences:
             now = f"{each.column} is {each.now}, but {each.published} is published"
             stale.append(f"{one.name} is stale: {now} ({named(each.labels)})")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from ina.cli.command import USAGE, Declared, Failure, parse_size, refuse
+from ina.cli.command import FAILED, Declared, failing_at, parse_size, refuse
 
 if TYPE_CHECKING:  # most commands connect to nothing, and gRPC takes its time to load
     import softswitch
@@ -208,10 +208,8 @@ class PcapOptions:
 def make_folder(pcap: Path | None) -> None:
     """Make the folder that ``--pcap`` names, if the option is given. Raises Failure."""
     if pcap is not None:
-        try:
+        with failing_at(f"--pcap {pcap}", OSError, exit_code=FAILED):
             pcap.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise Failure(f"--pcap {pcap}: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,10 +307,8 @@ def parse_address(option: str, text: str) -> tuple[str, int]:
     """Split the ``host:port`` that was given to `option`. Raises Failure."""
     from hostlib.launch.launcher import parse_address as parse  # most commands have no address to read
 
-    try:
+    with failing_at(option, ValueError):
         return parse(text)
-    except ValueError as error:
-        raise Failure(f"{option}: {error}", exit_code=USAGE) from error
 
 
 def parse_switch(option: str, text: str, *, other: str = "") -> str:

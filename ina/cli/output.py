@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ina.cli.command import USAGE, Aside, Failure, Listing
+from ina.cli.command import Aside, Failure, Listing, refuse
 from ina.cli.screen import visible
 
 
@@ -81,12 +81,13 @@ def _table(of: Listing) -> None:
     console(width=wide).print(view)
 
 
-def check_plots(option: str, path: Path | None = None) -> None:
-    """Raise Failure if a plot cannot be drawn: the file's format is unknown, or matplotlib is missing."""
+def check_plots(option: str, path: Path | None) -> None:
+    """Raise Failure if a wanted plot cannot be drawn: its format is unknown, or matplotlib is missing."""
+    if path is None:
+        return
     from controller.figures import FORMATS, PlotsMissing, check
 
-    if path is not None and path.suffix not in FORMATS:
-        raise Failure(f"{option} {path}: want a name that ends in {', '.join(FORMATS)}", USAGE)
+    refuse(path.suffix not in FORMATS, f"{option} {path}: want a name that ends in {', '.join(FORMATS)}")
     try:
         check()
     except PlotsMissing as error:

@@ -13,7 +13,7 @@ from controller.switches.model import Feature, SwitchInfo
 from controller.vocabulary.job import MAX_WINDOW, Encoding, Job
 from hostlib.windows import find
 from ina.cli import options
-from ina.cli.command import USAGE, Declared, Failure, plural, refuse
+from ina.cli.command import USAGE, Declared, Failure, failing_at, plural, refuse
 from ina.launch import PRIVATE
 from ina.launch.spec import (
     NAMELESS,
@@ -423,10 +423,8 @@ def begin_log(path: Path) -> Path:
     Workers in any folder can open that path. Raises Failure if the file cannot be written, or is not a
     regular file, to which several workers could not append.
     """
-    try:
+    with failing_at(f"--log {path}", OSError):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o666)
-    except OSError as error:
-        raise Failure(f"--log {path}: {error.strerror}", USAGE) from error
     try:
         refuse(
             not stat.S_ISREG(os.fstat(file).st_mode),
@@ -443,13 +441,12 @@ def check_memory(memory: MemoryOptions, specs: Sequence[LaunchSpec], offers: Swi
 
     Also raise Failure if a job with exclusive slots has fewer than 2 of them.
     """
-    if not offers.shared and (memory.preempt or memory.window):
-        option = "--preempt" if memory.preempt else f"--window {memory.window}"
-        raise Failure(
-            f"{option}: {offers.title} gives each job slots of its own; want a program with shared slots, "
-            "such as --program shared",
-            exit_code=USAGE,
-        )
+    option = "--preempt" if memory.preempt else f"--window {memory.window}"
+    refuse(
+        not offers.shared and (memory.preempt or memory.window),
+        f"{option}: {offers.title} gives each job slots of its own; want a program with shared slots, "
+        "such as --program shared",
+    )
     check_preempt(memory.preempt, offers, memory.priority)
     for spec in specs:
         if not offers.shared and spec.job.slots is not None and spec.job.slots < 2:

@@ -23,7 +23,7 @@ from controller.simulator.runs import (
 from controller.simulator.traces import FORMATS
 from controller.vocabulary import BadSpec, Cluster
 from ina.cli import job_files
-from ina.cli.command import USAGE, Declared, Failure, refuse
+from ina.cli.command import Declared, failing_at, refuse
 
 CLUSTER = "Cluster"
 PROFILES = "Measured models"
@@ -215,12 +215,10 @@ class ModelOptions:
         Raises Failure.
         """
         chosen = parse_settings(settings, policies)
-        try:
+        with failing_at("--profiles, --pairs", BadSpec):
             return SimulationConfig(
                 cluster, self.matrix, self.profiles, self.pairs, seed, self.estimates, chosen
             )
-        except BadSpec as error:
-            raise Failure(f"--profiles, --pairs: {error}", USAGE) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,11 +251,9 @@ def parse_settings(texts: Sequence[str] | None, policies: Sequence[str]) -> tupl
 
     Raises Failure for a parameter that none of these policies has, or an invalid value.
     """
-    try:
+    with failing_at("--set", BadSpec):
         chosen = tuple(parse_setting(text) for text in texts or ())
         check_settings(chosen, policies)
-    except BadSpec as error:
-        raise Failure(f"--set: {error}", USAGE) from error
     return chosen
 
 
@@ -266,10 +262,8 @@ def parse_policies(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     refuse(not names, "--policy: no policy given; 'ina schedule policies' lists them")
     for name in names:
-        try:
+        with failing_at("--policy", BadSpec):
             check_known(name)
-        except BadSpec as error:
-            raise Failure(f"--policy: {error}", USAGE) from error
         refuse(names.count(name) > 1, f"--policy: {name!r} is given twice")
     return names
 

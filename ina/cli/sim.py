@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from controller.vocabulary import Topology, documents, named
 from controller.vocabulary.job import MAX_WINDOW
 from ina.cli import job_files, options, sim_report
-from ina.cli.command import Declared, Failure, Reply, count, refuse, seconds
+from ina.cli.command import FAILED, Declared, Reply, count, failing_at, refuse, seconds
 from ina.cli.output import Bars, check_plots
 from ina.cli.run_options import check_preempt, parse_tree
 
@@ -300,8 +300,7 @@ def sim(asked: SimSettings) -> Reply:
     # imported here: slow, and not needed for --help
     from bmv2_topos.testbeds.virtual import VirtualSettings
 
-    if asked.plot is not None:
-        check_plots("--plot", asked.plot)
+    check_plots("--plot", asked.plot)
     of = asked.simulated
     found = asked.simulation()
     settings = VirtualSettings(program=of.program, lanes=of.lanes, slots=of.slots)
@@ -350,7 +349,5 @@ def _network(cluster: Path) -> Topology | str:
 
 
 def _write(recorder: Recorder, folder: Path) -> None:
-    try:
+    with failing_at(f"--pcap {folder}", OSError, exit_code=FAILED):
         recorder.write(folder)
-    except OSError as error:
-        raise Failure(f"--pcap {folder}: {error.strerror}") from error

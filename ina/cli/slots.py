@@ -20,7 +20,20 @@ from controller.p4runtime_shim.cells import CellReader, Counter, CounterReading,
 from controller.switches import names
 from controller.switches.model import COLUMNS, OUTCOMES
 from ina.cli import options
-from ina.cli.command import USAGE, Declared, Failure, Json, Listing, Reply, Result, count, rate, refuse, say
+from ina.cli.command import (
+    FAILED,
+    Declared,
+    Failure,
+    Json,
+    Listing,
+    Reply,
+    Result,
+    count,
+    failing_at,
+    rate,
+    refuse,
+    say,
+)
 from ina.cli.output import out
 
 LOOK_S = 0.5
@@ -103,10 +116,8 @@ def _serve(running: options.RunningSwitch, port: int) -> NoReturn:
                 return render(controller)
 
         with contextlib.ExitStack() as stack:
-            try:
+            with failing_at(f"--metrics-port {port}", OSError, exit_code=FAILED):
                 found = stack.enter_context(serve_metrics(text, port))
-            except OSError as error:
-                raise Failure(f"--metrics-port {port}: {error.strerror}") from error
             out.print(f"serving http://127.0.0.1:{found}/metrics", soft_wrap=True)
             while True:
                 time.sleep(3600)
@@ -274,9 +285,11 @@ class WantedCells:
 
     def check_list(self) -> None:
         """Raise Failure if ``--index`` or ``--all`` is given without a name."""
-        if self.index is not None or self.everything:
-            option = "--all" if self.index is None else f"--index {self.index}"
-            raise Failure(f"{option} needs a NAME; leave the option out to list all names", exit_code=USAGE)
+        option = "--all" if self.index is None else f"--index {self.index}"
+        refuse(
+            self.index is not None or self.everything,
+            f"{option} needs a NAME; leave the option out to list all names",
+        )
 
     def answer(
         self, command: str, of: Mapping[str, object], cells: Mapping[str, object], table: Listing, read: int

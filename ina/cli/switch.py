@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import softswitch
 from hostlib.version import PROTOCOL
 from ina.cli import options
-from ina.cli.command import USAGE, Declared, Failure, refuse, say
+from ina.cli.command import USAGE, Declared, Failure, failing_at, refuse, say
 from ina.cli.options import parse_address, parse_defines
 from ina.launch import PRIVATE
 from p4src.programs import source_of
@@ -244,10 +244,8 @@ def switch(asked: EmbeddedSettings) -> None:
 def _open_log(path: Path) -> SwitchLog:
     from ina.switches.switch_log import SwitchLog  # also loads the controller's switches
 
-    try:
+    with failing_at(f"--log {path}", OSError):
         file = path.open("a", encoding="utf-8")
-    except OSError as error:
-        raise Failure(f"--log {path}: {error.strerror}", exit_code=USAGE) from error
     log = SwitchLog(file)
     log.started()
     return log
@@ -258,10 +256,8 @@ def _capture(captures: options.PcapOptions, name: str, notes: str) -> softswitch
         return None
     refuse(not name or "/" in name, f"--pcap-name {name!r}: want a name without '/', to begin file names")
     chosen = tuple(filter(None, notes.split(",")))
-    try:
+    with failing_at("--pcap-notes", ValueError):
         softswitch.CaptureSettings(notes=chosen)
-    except ValueError as error:
-        raise Failure(f"--pcap-notes: {error}", exit_code=USAGE) from error
     folder, snap = captures.pcap, captures.pcap_snap
     return softswitch.CaptureTo(folder=folder, name=name, notes=chosen, snap=snap, limit=captures.limit())
 
@@ -282,10 +278,8 @@ def _ports(texts: list[str]) -> dict[int, softswitch.PortSpec]:
             int(number) > softswitch.MAX_PORT, f"--port {text!r}: want a port from 0 to {softswitch.MAX_PORT}"
         )
         refuse(int(number) in specs, f"--port {text!r}: port {number} is given twice")
-        try:
+        with failing_at(f"--port {text!r}", softswitch.SwitchError):
             specs[int(number)] = softswitch.parse_port(spec)
-        except softswitch.SwitchError as error:
-            raise Failure(f"--port {text!r}: {error}", exit_code=USAGE) from error
     return specs
 
 
@@ -305,10 +299,8 @@ def _impairments(
     impairments: dict[int, softswitch.PortImpairments] = {}
     for text in texts:
         number, colon, rest = text.partition(":")
-        try:
+        with failing_at(f"--impair {text!r}", ValueError):
             parsed = softswitch.PortImpairments.parse(rest if colon else text)
-        except ValueError as error:
-            raise Failure(f"--impair {text!r}: {error}", exit_code=USAGE) from error
         refuse(
             colon and (not number.isdigit() or int(number) not in ports),
             f"--impair {text!r}: the switch has no port {number}",

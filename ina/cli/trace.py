@@ -78,8 +78,7 @@ def trace(
     jobs = library.overview(events)
     if not jobs:
         raise Failure(f"{', '.join(map(str, captures))}: no INA packets (UDP port {INA_UDP_PORT}) found")
-    if job is not None and job not in jobs:
-        raise Failure(f"--job {job}: want one of {', '.join(map(str, jobs))}", exit_code=USAGE)
+    refuse(job is not None and job not in jobs, f"--job {job}: want one of {', '.join(map(str, jobs))}")
     if psn is not None:
         return _life(library.timeline(events, _only(jobs, job), psn), jobs)
     if explain is not None:

@@ -76,37 +76,37 @@ def of_machine(
         )
     yield from _of_interface(topology, machine, facts, lanes)
     before, after = asked
-    if not before - CLOCK_S <= facts.time_s <= after + CLOCK_S:
-        off = facts.time_s - (before + after) / 2
-        yield Finding(
-            machine,
+    off = facts.time_s - (before + after) / 2
+    checks = (
+        (
+            before - CLOCK_S <= facts.time_s <= after + CLOCK_S,
             f"its clock is {off:+.0f} s off this machine's clock",
             "set the same time server on all machines (NTP)",
-            harmless=True,
-        )
-    if facts.receive_bytes is not None and facts.receive_bytes < RECEIVE_BYTES:
-        yield Finding(
-            machine,
+            True,
+        ),
+        (
+            facts.receive_bytes is None or facts.receive_bytes >= RECEIVE_BYTES,
             f"receive buffers of sockets hold {facts.receive_bytes} bytes at most",
             f"sysctl -w net.core.rmem_max={8 << 20}",
-            harmless=True,
-        )
-    if facts.open_files < OPEN_FILES:
-        yield Finding(
-            machine,
+            True,
+        ),
+        (
+            facts.open_files >= OPEN_FILES,
             f"a process may open only {facts.open_files} files",
             f"ulimit -n 4096; want {OPEN_FILES} or more",
-        )
-    if facts.shared_bytes < SHARED_BYTES:
-        yield Finding(
-            machine,
+            False,
+        ),
+        (
+            facts.shared_bytes >= SHARED_BYTES,
             f"/dev/shm, in which the ranks of a machine sum, has only {facts.shared_bytes} bytes left",
             "make it larger: mount -o remount,size=1g /dev/shm",
-        )
-    if not facts.sealing:
-        yield Finding(
-            machine, "the package cryptography is missing", "pip install 'ina[machines]'", harmless=True
-        )
+            False,
+        ),
+        (facts.sealing, "the package cryptography is missing", "pip install 'ina[machines]'", True),
+    )
+    for good, what, remedy, harmless in checks:
+        if not good:
+            yield Finding(machine, what, remedy, harmless)
 
 
 def _of_interface(topology: Topology, machine: str, facts: MachineFacts, lanes: int) -> Iterator[Finding]:
@@ -123,29 +123,32 @@ def _of_interface(topology: Topology, machine: str, facts: MachineFacts, lanes: 
         yield Finding(machine, f"has no interface with the address {ip}; it has {present or 'none'}", lines)
         return
     found = (named or having)[0]
-    if found.ip != ip:
-        yield Finding(machine, f"the address {ip} belongs to {having[0].name}, not to {found.name}", lines)
-    if found.mac.lower() != mac.lower():
-        yield Finding(
-            machine, f"{found.name} has the MAC address {found.mac}, but the cluster file says {mac}", lines
-        )
-    if not found.up:
-        yield Finding(machine, f"{found.name} is down", f"ip link set {found.name} up")
-    elif not found.carrier:
-        yield Finding(machine, f"{found.name} has no carrier", "check the cable, and the switch's port")
     needed = HEADER_BYTES + 4 * lanes
-    if found.mtu < needed:
-        yield Finding(
-            machine,
+    checks = (
+        (found.ip == ip, f"the address {ip} belongs to {having[0].name}, not to {found.name}", lines),
+        (
+            found.mac.lower() == mac.lower(),
+            f"{found.name} has the MAC address {found.mac}, but the cluster file says {mac}",
+            lines,
+        ),
+        (found.up, f"{found.name} is down", f"ip link set {found.name} up"),
+        (
+            found.carrier or not found.up,
+            f"{found.name} has no carrier",
+            "check the cable, and the switch's port",
+        ),
+        (
+            found.mtu >= needed,
             f"the MTU of {found.name} is {found.mtu}, and packets of {lanes} values have {needed} bytes",
             f"ip link set {found.name} mtu 1500, or use a program with fewer lanes",
-        )
-    if facts.port_taken:
-        yield Finding(
-            machine,
+        ),
+        (
+            not facts.port_taken,
             f"UDP port {INA_UDP_PORT} of {ip} cannot be used: {facts.port_taken}",
             f"end the process that uses it (find it with ss -ulpn 'sport = {INA_UDP_PORT}')",
-        )
+        ),
+    )
+    yield from (Finding(machine, what, remedy) for good, what, remedy in checks if not good)
 
 
 def of_silence(

@@ -6,9 +6,8 @@ from pathlib import Path
 import networkx
 import pytest
 
-from bmv2_topos.draw import draw, job_links
+from bmv2_topos.draw import draw, job_links, positions
 from bmv2_topos.graphs import from_networkx, to_networkx
-from bmv2_topos.layout import positions
 from bmv2_topos.testbeds.virtual.placement import Placement, branches
 from controller.vocabulary import CATALOG, BadSpec, Link, dumbbell, fat_tree, named, place, tree
 

@@ -116,7 +116,7 @@ def bring_up(testbed: str, topology: Topology) -> list[Command]:
     """Return the commands that make namespaces, links, addresses and rates: everything but the switches."""
     nodes = (*topology.ports, *(host.name for host in topology.servers))
     return [
-        *(_ip("netns", "add", namespace(testbed, node)) for node in nodes),
+        *(Command(("ip", "netns", "add", namespace(testbed, node))) for node in nodes),
         Command(("ip", "-batch", "-"), tuple(_link_lines(testbed, topology))),
         *(_batch(testbed, switch, _switch_lines(topology, switch)) for switch in topology.ports),
         *(_batch(testbed, host.name, list(host_lines(topology, host.name))) for host in topology.servers),
@@ -204,7 +204,3 @@ def _neighbour(ip: str, mac: str, dev: str) -> str:
 
 def _batch(testbed: str, node: str, lines: Sequence[str]) -> Command:
     return Command(("ip", "-n", namespace(testbed, node), "-batch", "-"), tuple(lines))
-
-
-def _ip(*arguments: str) -> Command:
-    return Command(("ip", *arguments))

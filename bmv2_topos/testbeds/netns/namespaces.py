@@ -97,7 +97,8 @@ def remove(namespaces: Collection[str]) -> None:
         for name in namespaces:
             if (FOLDER / name).exists():
                 kept.enter_context((FOLDER / name).open())
-        networks = _identities(namespaces)
+        present = {_identity(FOLDER / name) for name in namespaces if (FOLDER / name).exists()}
+        networks = present - {_identity("/proc/self/ns/net")}
         _end_all(networks)
         for name in namespaces:
             done = subprocess.run(["ip", "netns", "delete", name], capture_output=True, text=True)
@@ -118,11 +119,6 @@ def processes(networks: Collection[Identity]) -> Iterator[int]:
 def _identity(path: str | Path) -> Identity:
     found = Path(path).stat()
     return found.st_dev, found.st_ino
-
-
-def _identities(namespaces: Collection[str]) -> set[Identity]:
-    found = {_identity(FOLDER / name) for name in namespaces if (FOLDER / name).exists()}
-    return found - {_identity("/proc/self/ns/net")}
 
 
 def _end_all(networks: Collection[Identity]) -> None:

@@ -201,7 +201,8 @@ class Fabric:
     def receive(self, host: str) -> ReceivedPackets | None:
         """Remove and return the frames that have arrived at a host; None: there are none."""
         at = self._hosts[host]
-        data, lengths, times_us = self._switch_of(at).drain_batch(at.end.port)
+        switch = self.switches[self.topology.switches[at.end.switch].name]
+        data, lengths, times_us = switch.drain_batch(at.end.port)
         if not lengths:
             return None
         if self._recorder is not None:
@@ -243,9 +244,6 @@ class Fabric:
                 if {link.a, link.b} == {a, b}:
                     loss = min(1.0, link.loss + probability)
                     switch.set_loss(port, rx=0.0 if link.other(name) in self.switches else loss, tx=loss)
-
-    def _switch_of(self, host: _Host) -> Switch:
-        return self.switches[self.topology.switches[host.end.switch].name]
 
 
 def _model(link: Link, *, delay: bool, queue: int) -> Impairments:

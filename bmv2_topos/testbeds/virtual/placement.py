@@ -11,6 +11,7 @@ from controller.switches.layout import Branch, branch_of, members_by_switch
 from controller.switches.model import INA_UDP_PORT
 from controller.vocabulary import BadSpec, Job, Link, Region, Topology, Tree
 from controller.vocabulary.catalog import star, tree
+from controller.vocabulary.lists import by_key
 
 # ---------------------------------------------------------------------------
 # Trees of switches: the paths of a job's packets to the root. Pure functions.
@@ -130,10 +131,8 @@ def build(
         topology = tree([*inner, needed], servers=count, link=link, trunk=trunk, transit=transit)
         names = [switch.name for switch in topology.switches][-leaves:]
         racks = [[names[rank * leaves // job.workers] for rank in range(job.workers)] for job in jobs]
-    free: dict[str, list[str]] = {}
-    for host in topology.servers:
-        if host.name.startswith("h"):
-            free.setdefault(topology.rack_of[host.name], []).append(host.name)
+    hosts = (host.name for host in topology.servers if host.name.startswith("h"))
+    free = by_key((topology.rack_of[host], host) for host in hosts)
     placements = []
     for number, switches in enumerate(racks, start=1):
         workers = tuple(free[switch].pop(0) for switch in switches)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bmv2_topos.trace import Event, IterationPath, Record, Sum, TracedJob, events_of, explain
 from bmv2_topos.trace.captures import read
+from controller.vocabulary.lists import by_key
 from hostlib import wire
 from softswitch import CaptureSettings, Switch, file_header, packet_block
 
@@ -79,9 +80,10 @@ class Recorder:
         for (name, port), found in self._switches.items():
             header = file_header(f"{name}/{port}", SNAP)
             (folder / f"{name}-port{port}.pcapng").write_bytes(header + found)
-        hosts: dict[str, list[bytes]] = defaultdict(list)
-        for seen in self._hosts:
-            hosts[seen.place].append(packet_block(seen.frame, seen.time_ns, inbound=bool(seen.inbound)))
+        hosts = by_key(
+            (seen.place, packet_block(seen.frame, seen.time_ns, inbound=bool(seen.inbound)))
+            for seen in self._hosts
+        )
         for host, blocks in hosts.items():
             (folder / f"{host}.pcapng").write_bytes(file_header(host, SNAP) + b"".join(blocks))
 

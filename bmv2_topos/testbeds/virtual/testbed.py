@@ -206,18 +206,14 @@ class VirtualTestbed:
         if self._allocator is not None:
             self._allocator.serve(now, self._left)
         self._take_seats()
-        for job in self._jobs_of(self._turns.run_tick(now, number)):
+        names = {self._owners[seat] for seat in self._turns.run_tick(now, number)}
+        for job in [job for job in self._left if job.entry.name in names]:
             job.end_iterations(now)
         self.fleet.settle()
         if any(job.gone for job in self._left):
             self._left = [job for job in self._left if not job.gone]
             self._seated = False
         self._stall.check(self._left, now)
-
-    def _jobs_of(self, seats: Iterable[int]) -> list[RunningJob]:
-        """Return the jobs whose workers or fallback server have any of these seats, in the jobs' order."""
-        names = {self._owners[seat] for seat in seats}
-        return [job for job in self._left if job.entry.name in names]
 
     def _next_us(self) -> int:
         self._take_seats()

@@ -48,18 +48,23 @@ class Flow:
     """Time at which the flow ends; None: the end of the run."""
 
     def __post_init__(self) -> None:
-        what = f"flow {self.source}-{self.target}"
-        if self.source == self.target:
-            raise TestbedError(f"{what}: both ends are the same host")
-        if not 0 < self.rate_bps < math.inf:
-            raise TestbedError(f"{what}: rate_bps is {self.rate_bps:g}, must be more than 0")
-        if not LEAST_BYTES <= self.packet_bytes <= MOST_BYTES:
-            size = self.packet_bytes
-            raise TestbedError(f"{what}: packet_bytes is {size}, must be {LEAST_BYTES} to {MOST_BYTES}")
-        if self.arrivals not in ("constant", "poisson"):
-            raise TestbedError(f"{what}: arrivals is {self.arrivals!r}, must be 'constant' or 'poisson'")
-        if self.start_s < 0:
-            raise TestbedError(f"{what}: start_s is {self.start_s:g}, must be 0 or more")
+        rate_bps, size = self.rate_bps, self.packet_bytes
+        checks = (
+            (self.source != self.target, "both ends are the same host"),
+            (0 < rate_bps < math.inf, f"rate_bps is {rate_bps:g}, must be more than 0"),
+            (
+                LEAST_BYTES <= size <= MOST_BYTES,
+                f"packet_bytes is {size}, must be {LEAST_BYTES} to {MOST_BYTES}",
+            ),
+            (
+                self.arrivals in ("constant", "poisson"),
+                f"arrivals is {self.arrivals!r}, must be 'constant' or 'poisson'",
+            ),
+            (self.start_s >= 0, f"start_s is {self.start_s:g}, must be 0 or more"),
+        )
+        for good, text in checks:
+            if not good:
+                raise TestbedError(f"flow {self.source}-{self.target}: {text}")
 
     def check(self, topology: Topology) -> None:
         """Raise TestbedError if the topology lacks one of the flow's hosts."""

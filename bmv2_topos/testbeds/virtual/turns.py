@@ -24,6 +24,7 @@ from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
 from bmv2_topos.testbeds.virtual.traffic import RunningFlow
 from bmv2_topos.testbeds.virtual.worker import BATCH_PACKETS, TrainingWorker
+from controller.vocabulary.lists import by_key
 from hostlib._native import NativeKernel, library_path
 from hostlib.core.state import NEVER
 from softswitch import build_c, join_c
@@ -105,9 +106,7 @@ class HostTurns:
         seats["due"] = [each.due for each in self._seated]
         seats["computed"] = [0 if each is None else each.training.due for each in workers]
         seats["busy"] = [each is not None and each.waits for each in workers]
-        hosts: dict[str, list[int]] = {}
-        for number, each in enumerate(self._seated):
-            hosts.setdefault(each.host, []).append(number)
+        hosts = by_key((each.host, number) for number, each in enumerate(self._seated))
         for host, numbers in hosts.items():
             if self._quick and self._may_be_quick(host, numbers):
                 self._make_quick(host, numbers)

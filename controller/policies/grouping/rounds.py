@@ -45,7 +45,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,10 +52,6 @@ from numpy.typing import NDArray
 from controller.errors import BadSpec
 from controller.policies.grouping import matching
 from controller.policies.grouping.matching import Pairs, Weigh, match
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 BLOCK = 1 << 16
 """Maximum number of slot lengths that `union_rounds` computes at a time; it bounds the memory used."""

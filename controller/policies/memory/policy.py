@@ -43,6 +43,7 @@ from controller.policies.memory.regions import SlotStatus as SlotStatus
 from controller.policies.placement.flows import slowest_link_bps, tree_of
 from controller.vocabulary import Job, Region, Switch, Topology, Tree
 from controller.vocabulary.errors import kind, plural
+from controller.vocabulary.lists import by_key
 
 _MOST = 2.0**62
 """Maximum number of packets in flight of a job that no link limits."""
@@ -144,7 +145,8 @@ class MemoryProblem:
     @cached_property
     def trees(self) -> Mapping[str, Tree]:
         """The trees of the jobs that use more than one server, by job. Raises BadSpec for an unplaced job."""
-        return {job.name: tree_of(self.topology, job) for job in self.jobs if _communicates(job)}
+        connected = (job for job in self.jobs if not job.servers or len(job.hosts) > 1)
+        return {job.name: tree_of(self.topology, job) for job in connected}
 
     @cached_property
     def switches(self) -> Mapping[str, tuple[str, ...]]:
@@ -165,10 +167,6 @@ class MemoryProblem:
         if job.name not in self.trees:
             return math.inf
         return slowest_link_bps(self.topology, job, self.trees[job.name])
-
-
-def _communicates(job: Job) -> bool:
-    return not job.servers or len(job.hosts) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +227,11 @@ def check(problem: MemoryProblem, division: MemoryDivision) -> MemoryDivision:
     if unknown := (division.standing.keys() ^ jobs.keys()) | (division.regions.keys() ^ jobs.keys()):
         wanted = "a standing and regions for each job of the problem, and for no other"
         raise BadSpec(f"the policy's result: want {wanted}; {min(unknown)!r} differs")
-    at: dict[str, list[tuple[str, Region]]] = {}
-    for name, regions in division.regions.items():
-        for place, region in regions.items():
-            at.setdefault(place, []).append((name, region))
+    at = by_key(
+        (place, (name, region))
+        for name, regions in division.regions.items()
+        for place, region in regions.items()
+    )
     for switch in problem.topology.switches:
         own: list[tuple[Region, str]] = []
         for name, region in at.get(switch.name, ()):

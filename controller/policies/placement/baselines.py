@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from controller.policies.placement.policy import PlacementProblem
 from controller.vocabulary import Job
+from controller.vocabulary.lists import by_key
 
 
 def fill(room: Iterable[tuple[str, int]], workers: int) -> list[str] | None:
@@ -86,9 +87,7 @@ def _local(problem: PlacementProblem, free: Mapping[str, int], workers: int) -> 
     fitting = [each for each in room if each[1] >= workers]
     if fitting:
         return fill(fitting[-1:], workers)
-    racks: dict[str, list[tuple[str, int]]] = {}
-    for each in room:
-        racks.setdefault(problem.topology.rack_of[each[0]], []).append(each)
+    racks = by_key((problem.topology.rack_of[each[0]], each) for each in room)
     by_room = sorted(racks.values(), key=lambda rack: -sum(count for _, count in rack))
     fits = [rack for rack in by_room if sum(count for _, count in rack) >= workers]
     chosen = fits[-1] if fits else [each for rack in by_room for each in rack]

@@ -51,6 +51,7 @@ from numpy.typing import NDArray
 from controller import _native
 from controller.errors import BadSpec
 from controller.vocabulary import Job, Topology, Tree
+from controller.vocabulary.lists import by_key
 
 
 def tree_of(topology: Topology, job: Job) -> Tree:
@@ -64,7 +65,7 @@ def tree_of(topology: Topology, job: Job) -> Tree:
         return job.tree
     racks = racks_of(topology, job)
     root = root_for(topology, job)
-    parents = paths_up(topology, racks, root)
+    parents = paths_up(racks, root, topology.towards(root))
     can_sum = [name for name in (root, *parents) if topology.switch[name].aggregates]
     return tidy(topology, job, Tree(root, parents, frozenset(can_sum)))
 
@@ -104,14 +105,13 @@ def ways_to(topology: Topology, racks: Iterable[str]) -> NDArray[np.int64]:
     return found
 
 
-def paths_up(topology: Topology, racks: Iterable[str], root: str) -> dict[str, str]:
-    """Return the parents of all switches on shortest paths from `racks` to `root`."""
-    towards = topology.towards(root)
+def paths_up(racks: Iterable[str], root: str, above: Mapping[str, str]) -> dict[str, str]:
+    """Return the parents of all switches on the paths from `racks` to `root`; `above` has more parents."""
     parents: dict[str, str] = {}
     for node in racks:
         while node != root and node not in parents:
-            parents[node] = towards[node]
-            node = towards[node]
+            parents[node] = above[node]
+            node = above[node]
     return parents
 
 
@@ -139,9 +139,7 @@ def fan_in(topology: Topology, job: Job, tree: Tree) -> Mapping[str, int]:
 def bottom_up(tree: Tree) -> list[str]:
     """Return the switches of a tree, children before their parents."""
     order = [tree.root]
-    children: dict[str, list[str]] = {}
-    for child, parent in tree.parents.items():
-        children.setdefault(parent, []).append(child)
+    children = by_key((parent, child) for child, parent in tree.parents.items())
     for name in order:
         order += children.get(name, ())
     return order[::-1]

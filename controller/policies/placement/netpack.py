@@ -177,12 +177,6 @@ def _pruned(servers: Iterable[_Choice], workers: int) -> list[_Choice]:
     return [each for same in by_room.values() for each in same]
 
 
-def _values(server: _Choice, workers: int) -> list[float]:
-    """Return the value of 1, 2, ... workers on a server."""
-    most = min(server.room, workers)
-    return [k * server.bandwidth - FLOW - LEFT * (server.room - k) for k in range(1, most + 1)]
-
-
 def _extend(best: np.ndarray, server: _Choice) -> tuple[np.ndarray, np.ndarray]:
     """Extend the best values by one more server of the dynamic program.
 
@@ -191,7 +185,8 @@ def _extend(best: np.ndarray, server: _Choice) -> tuple[np.ndarray, np.ndarray]:
     """
     workers = len(best) - 1
     after, taken = best.copy(), np.zeros(workers + 1, dtype=np.int64)
-    for k, value in enumerate(_values(server, workers), 1):
+    for k in range(1, min(server.room, workers) + 1):
+        value = k * server.bandwidth - FLOW - LEFT * (server.room - k)
         with_k = best[: workers + 1 - k] + value
         better = with_k > after[k:]
         after[k:][better] = with_k[better]
@@ -245,8 +240,7 @@ def _best_across(racks: Sequence[Sequence[_Choice]], workers: int) -> list[str] 
         return None
     servers: list[str] = []
     for steps, entered in reversed(racks_so_far):
-        if not entered[workers - len(servers)]:
-            continue
-        for name, taken in reversed(steps):
-            servers += [name] * int(taken[workers - len(servers)])
-    return servers[::-1]
+        left = workers - len(servers)
+        if entered[left]:
+            servers = _trace(steps, left) + servers
+    return servers

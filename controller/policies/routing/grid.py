@@ -45,8 +45,8 @@ from typing import Any
 import numpy as np
 
 from controller.errors import BadSpec
-from controller.policies.placement.flows import directions, racks_of, tidy, way_to_fallback
-from controller.policies.routing.policy import RoutingProblem, path, score
+from controller.policies.placement.flows import directions, paths_up, racks_of, tidy, way_to_fallback
+from controller.policies.routing.policy import RoutingProblem, score
 from controller.vocabulary import Job, Topology, Tree
 
 DETOUR = 2
@@ -152,11 +152,7 @@ def _near(problem: RoutingProblem, job: Job, tree: Tree) -> Iterator[Tree]:
     for branch in tree.parents:
         for way in _ways_up(topology, tree, [branch]):
             changed = {**tree.parents, **dict(pairwise(way))}
-            parents: dict[str, str] = {}
-            for node in racks_of(topology, job):
-                while node != root and node not in parents:
-                    parents[node] = changed[node]
-                    node = parents[node]
+            parents = paths_up(racks_of(topology, job), root, changed)
             yield tidy(topology, job, Tree(root, parents, tree.aggregators & {root, *parents}))
 
 
@@ -192,7 +188,7 @@ def _draws(problem: RoutingProblem, shares: Shares | None) -> Iterator[dict[str,
     for spread in (False, True):
         yield _straight(problem, spread=spread)
         if shares:
-            yield _likeliest(problem, shares, spread=spread)
+            yield _picked(problem, shares, _largest, spread=spread)
     for number in range(problem.draws):
         yield _straight(problem, spread=True)
         if shares:
@@ -212,11 +208,8 @@ def _everywhere(problem: RoutingProblem, trees: Mapping[str, Tree]) -> dict[str,
     }
 
 
-def _likeliest(problem: RoutingProblem, shares: Shares, *, spread: bool) -> dict[str, Tree]:
-    def pick(parts: Mapping[str, float]) -> str:
-        return max(parts, key=lambda name: parts[name])
-
-    return _picked(problem, shares, pick, spread=spread)
+def _largest(parts: Mapping[str, float]) -> str:
+    return max(parts, key=lambda name: parts[name])
 
 
 def _drawn(problem: RoutingProblem, shares: Shares, *, spread: bool = True) -> dict[str, Tree]:
@@ -336,7 +329,7 @@ def _add_job(
     sums = topology.switch[root].aggregates and job.aggregate
 
     def climb(start: str, end: str, column: int, flows: float) -> None:
-        way = path(topology, start, end)
+        way = [*topology.way(start, end)]
         if end == root and not sums:
             way += beyond[1:]
         for a, b in pairwise(way):

@@ -14,7 +14,7 @@ import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 
 from controller.errors import BadSpec
@@ -81,7 +81,7 @@ class RoutingProblem:
         return [list(way) for way in dict.fromkeys(map(tuple, found))]
 
     def _way(self, start: str, via: str, end: str, *, spread: bool) -> list[str]:
-        leg = self._drawn_path if spread else partial(path, self.topology)
+        leg = self._drawn_path if spread else self.topology.way
         return _without_loops([*leg(start, via)[:-1], *leg(via, end)])
 
     def _drawn_path(self, start: str, end: str) -> list[str]:
@@ -152,14 +152,6 @@ def _without_loops(nodes: Sequence[str]) -> list[str]:
             del way[way.index(node) :]
         way.append(node)
     return way
-
-
-def path(topology: Topology, start: str, end: str) -> list[str]:
-    """Return the switches of a shortest path from `start` to `end`, both included."""
-    found, towards = [start], topology.towards(end)
-    while found[-1] != end:
-        found.append(towards[found[-1]])
-    return found
 
 
 # ---------------------------------------------------------------------------

@@ -8,12 +8,6 @@ from controller.policies.scheduling.policy import JobState
 from controller.policies.scheduling.ranked import EXACT, DurationEstimates, Preemption, RankedPolicy
 
 
-def _estimate_s(job: JobState) -> float:
-    """Return a job's estimated duration, in seconds; without an estimate, its real duration."""
-    estimates = job.spec.estimate_s
-    return job.spec.iterations * job.alone_s if estimates is None else estimates
-
-
 def fifo(*, backfill: bool = False) -> RankedPolicy:
     """Return the policy first in, first out; with `backfill`, later jobs that fit may overtake others."""
     name = "fifo-backfill" if backfill else "fifo"
@@ -76,4 +70,5 @@ def _attained_service_s(job: JobState, now_s: float) -> float:
 
 
 def _estimated_service_s(job: JobState, now_s: float) -> float:
-    return _estimate_s(job) * job.spec.gpus
+    estimate_s = job.spec.estimate_s  # without an estimate, the real duration counts
+    return (job.spec.iterations * job.alone_s if estimate_s is None else estimate_s) * job.spec.gpus

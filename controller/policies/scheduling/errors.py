@@ -13,6 +13,9 @@ BadSpec and SchedulingError are subclasses of `ControllerError`.
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
+
 from controller.vocabulary.errors import BadSpec, ControllerError
 
 __all__ = [
@@ -50,6 +53,14 @@ class ExtraMissing(SchedulingError):
     def __init__(self, what: str, package: str, *, extra: str = "schedulers") -> None:
         super().__init__(f"{what} needs {package}: pip install 'ina[{extra}]'")
         self.package = package
+
+
+def needed(module: str, what: str, package: str) -> ModuleType:
+    """Return a module of an optional package. Raises ExtraMissing, for `what`, without the package."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ExtraMissing(what, package) from None
 
 
 class BadTrace(SchedulingError):

@@ -511,7 +511,11 @@ class SpeedModel(Protocol):
     """A model that predicts how fast jobs run, alone and in groups; its methods must be pure functions."""
 
     def alone_s(self, job: Submission) -> float:
-        """Return the time of one iteration of `job` when it has its GPUs for itself, in seconds."""
+        """Return the time of one iteration of `job` when it has its GPUs for itself, in seconds.
+
+        Models that inherit this method take the job's own time.
+        """
+        return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
         """Return the seconds per iteration of each member of `group`, in the members' order."""

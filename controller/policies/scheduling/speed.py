@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.policies.scheduling.policy import Group, Submission
+from controller.policies.scheduling.policy import Group, SpeedModel
 
 CONTENTION = (1.0, 1.33 / 1.015, 1.5 / 1.015, 1.37 / 1.015)
 """Ratio of a round's measured to its computed length for one, two, three and four jobs, divided by the ratio
@@ -13,17 +13,13 @@ for one job; measured on Muri's testbed."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExclusiveSpeed:
+class ExclusiveSpeed(SpeedModel):
     """Speed model in which jobs run at their own speeds, and jobs that share GPUs take turns.
 
     `restart_scale` scales the jobs' own restart costs; 0: restarts are free.
     """
 
     restart_scale: float = 1.0
-
-    def alone_s(self, job: Submission) -> float:
-        """Return the job's own seconds per iteration."""
-        return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
         """Return the members' own seconds per iteration times the number of jobs on their GPUs."""
@@ -36,7 +32,7 @@ class ExclusiveSpeed:
 
 
 @dataclass(frozen=True, slots=True)
-class InterleavedSpeed:
+class InterleavedSpeed(SpeedModel):
     """Speed model: jobs of a group interleave their stages.
 
     The length of a round is the result of Muri's equation 3 times a factor. `contention` has this factor for
@@ -48,10 +44,6 @@ class InterleavedSpeed:
     contention: tuple[float, ...] = CONTENTION
     longest: bool = False
     restart_scale: float = 1.0
-
-    def alone_s(self, job: Submission) -> float:
-        """Return the job's own seconds per iteration."""
-        return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
         """Return the length of a round, in seconds, for each member."""

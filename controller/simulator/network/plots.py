@@ -11,6 +11,7 @@ from typing import Any
 from controller.figures import new_figure, save
 from controller.policies.memory.regions import SlotStatus
 from controller.simulator.network.run import NetworkLog, NetworkResult
+from controller.vocabulary.lists import by_key
 
 MOST_JOBS, MOST_SWITCHES = 60, 3
 
@@ -95,10 +96,11 @@ def _draw_memory(
 
 
 def _draw_rates(panel: Any, simulated: NetworkResult, log: NetworkLog, colours: Mapping[str, str]) -> None:
-    found: dict[str, list[tuple[float, float]]] = {}
-    for at_s, levels in log.levels:
-        for name, rate in levels.items():
-            found.setdefault(name, []).append((at_s, rate / 1e9 if math.isfinite(rate) else math.nan))
+    found = by_key(
+        (name, (at_s, rate / 1e9 if math.isfinite(rate) else math.nan))
+        for at_s, levels in log.levels
+        for name, rate in levels.items()
+    )
     finish_s = {each.spec.name: each.finish_s for each in simulated.result.jobs}
     for name, points in list(found.items())[:MOST_JOBS]:
         steps = [*points, (finish_s[name], points[-1][1])]

@@ -42,6 +42,7 @@ from controller.simulator.traces.rows import (
     read_text,
 )
 from controller.vocabulary import Cluster
+from controller.vocabulary.lists import by_key
 
 _NOTHING = {"", "nan", "null", "none", "unknown", "n/a"}
 _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
@@ -240,9 +241,7 @@ def _ran(log: ClusterLog, rows: Sequence[TraceRow], left_out: Counter[str]) -> I
 
 def _merged(ran: Sequence[_Ran]) -> list[_Ran]:
     """Merge all rows with one name to a job: with the sum of their GPUs, from first start to last end."""
-    groups: dict[str, list[_Ran]] = {}
-    for each in ran:
-        groups.setdefault(each.name, []).append(each)
+    groups = by_key((each.name, each) for each in ran)
     return [
         _Ran(
             group[0].row,
@@ -481,7 +480,7 @@ def read_gavel(
 
     def job(row: TraceRow) -> Submission:
         kind, gpus = row.text("type"), row.whole("gpus", least=1)
-        steps_per_s = _steps_per_s(table, kind, gpus)
+        steps_per_s = _measured(table, kind, gpus) or _measured(table, kind, 1) * gpus
         if not steps_per_s:
             raise row.fail("type", f"{brief(repr(kind))} is not in {THROUGHPUTS}")
         return Submission(
@@ -508,11 +507,6 @@ def _throughputs(text: str, gpu: str, source: str) -> dict[str, Any]:
         raise BadTrace(source, 0, gpu, f"no such GPU; there are {', '.join(sorted(table))}")
     chosen: dict[str, Any] = table[gpu]
     return chosen
-
-
-def _steps_per_s(table: dict[str, Any], kind: str, gpus: int) -> float:
-    """Return the measured steps per second, or else `gpus` times one GPU's steps; 0: neither is known."""
-    return _measured(table, kind, gpus) or _measured(table, kind, 1) * gpus
 
 
 def _measured(table: dict[str, Any], kind: str, gpus: int) -> float:

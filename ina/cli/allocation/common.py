@@ -102,8 +102,7 @@ class Drawing(Deciding):
 
     def check(self) -> None:
         """Raise Failure if an output file cannot be written as requested; called before the work."""
-        if self.plot is not None:
-            check_plots("--plot", self.plot)
+        check_plots("--plot", self.plot)
         refuse(
             self.write is not None and self.write.suffix != ".json",
             f"--write {self.write}: want a name that ends in .json",

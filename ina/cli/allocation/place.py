@@ -312,8 +312,7 @@ def alloc(asked: AllocSettings) -> Reply:
         ina alloc --explain contest --jobs examples/allocation/jobs.toml --cluster
         examples/allocation/rack.toml
     """
-    if asked.plot is not None:
-        check_plots("--plot", asked.plot)
+    check_plots("--plot", asked.plot)
     names = common.policies(asked.policy)
     inputs = asked.load("alloc")
     found = {name: decide(inputs, name, asked) for name in names}

@@ -9,6 +9,7 @@ from controller.policies.memory.policy import MemoryDivision, MemoryProblem
 from controller.policies.memory.regions import SlotStatus
 from controller.policies.placement.flows import FlowState
 from controller.vocabulary import Topology
+from controller.vocabulary.lists import by_key
 
 HATCH = {SlotStatus.GRANTED: "", SlotStatus.SHARED: "//", SlotStatus.ENDED: "xx"}
 
@@ -22,10 +23,11 @@ def draw_memory(problem: MemoryProblem, division: MemoryDivision, path: Path) ->
     figure, (panel,) = new_figure(1)
     figure.set_size_inches(8, 1.6 + 0.45 * max(1, len(used)))
     for row, switch in enumerate(used):
-        sharers: dict[tuple[int, int], list[str]] = {}
-        for name, on in division.regions.items():
-            if (region := on.get(switch.name)) is not None and region.size:
-                sharers.setdefault((region.offset, region.size), []).append(name)
+        sharers = by_key(
+            ((region.offset, region.size), name)
+            for name, on in division.regions.items()
+            if (region := on.get(switch.name)) is not None and region.size
+        )
         panel.barh(row, switch.slots, color="0.93", height=0.8)
         for (offset, size), names in sharers.items():
             for part, name in enumerate(names):

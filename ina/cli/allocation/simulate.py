@@ -125,8 +125,7 @@ def simulate(asked: ClusterSimulation) -> Reply:
 
         ina cluster simulate --explain train-3 --memory deadline --jobs jobs.toml --cluster racks.toml
     """
-    if asked.plot is not None:
-        check_plots("--plot", asked.plot)
+    check_plots("--plot", asked.plot)
     chosen = asked.chosen()
     given = asked.load("cluster simulate")
     tasks = _tasks(asked, chosen, given)

@@ -26,7 +26,7 @@ from ina.cli import job_files, options
 from ina.cli import schedule_inputs as inputs
 from ina.cli.allocation.common import load_cluster
 from ina.cli.allocation.simulate import NetworkPolicies
-from ina.cli.command import USAGE, Declared, Failure, Listing, Reply, Result, refuse, say
+from ina.cli.command import Declared, Listing, Reply, Result, failing_at, refuse, say
 from ina.cli.errors import verdict
 from ina.cli.execute import print_output
 from ina.errors import StagesNotMeasured
@@ -208,10 +208,8 @@ def completed(core: Core) -> list[JobState]:
 
 
 def _spec(path: Path, job: Submission, slots: int) -> LaunchSpec:
-    try:
+    with failing_at(f"{path}: the command of job {job.name!r}", ValueError):  # a quote that is not closed
         command = shlex.split(job.extra.get("command", ""))
-    except ValueError as error:  # a quote that is not closed
-        raise Failure(f"{path}: the command of job {job.name!r}: {error}", USAGE) from error
     refuse(not command, f"{path}: job {job.name!r} has no command: want one for its workers")
     return LaunchSpec(job=Job(name=job.name, workers=job.gpus, command=tuple(command), slots=slots))
 
@@ -247,8 +245,7 @@ def _measured(fabric: SwitchFabric, spec: LaunchSpec, iterations: int) -> interl
 
 
 def _print(entry: LogEntry) -> None:
-    line = f"{entry.at_s:8.2f} s  {entry.event} {', '.join(entry.jobs)}: {entry.text}"
-    say(line)
+    say(f"{entry.at_s:8.2f} s  {entry.event} {', '.join(entry.jobs)}: {entry.text}")
 
 
 def _reply(policy: str, core: Core, submitted: int, unused_keys: list[str]) -> Reply:

@@ -136,8 +136,10 @@ def profile(asked: ProfileSettings) -> Reply:
         "not smaller than the reads of an iteration",
     )
     cpus = sorted(os.sched_getaffinity(0))
-    if asked.most is not None and asked.most > len(cpus):
-        raise Failure(f"--cpus {asked.most}: this process may use only {len(cpus)}", USAGE)
+    refuse(
+        asked.most is not None and asked.most > len(cpus),
+        f"--cpus {asked.most}: this process may use only {len(cpus)}",
+    )
     read = Dataset(max(1, round(asked.dataset / asked.reads)), asked.reads) if asked.reads else NO_STORAGE
     with running(asked.command) as job:
         found, measured = profile_job(
@@ -398,10 +400,10 @@ def _two_cores(wanted: str) -> str:
     if len(cores) < 2:
         raise Failure(f"preprocessing and computing need two cores; this process may use {len(cores)}")
     pair = wanted.split(",") if wanted else cores[:2]
-    if len(pair) != 2 or not {*pair} <= {*cores}:
-        raise Failure(
-            f"--cores {wanted!r}: want two of {', '.join(cores)}, such as {cores[0]},{cores[1]}", USAGE
-        )
+    refuse(
+        len(pair) != 2 or not {*pair} <= {*cores},
+        f"--cores {wanted!r}: want two of {', '.join(cores)}, such as {cores[0]},{cores[1]}",
+    )
     return ",".join(pair)
 
 
@@ -411,8 +413,8 @@ def _records(directory: Path | None, size: str) -> Iterator[Path]:
     most = max(kind.record * kind.batch for kind in KINDS.values())
     refuse(number < most, f"--size {size}: want at least {most} bytes, the size of the largest batch")
     place = tempfile.gettempdir() if directory is None else str(directory)
-    if number > (free := shutil.disk_usage(place).free):
-        raise Failure(f"--size {size}: {place} has only {free} bytes free", USAGE)
+    free = shutil.disk_usage(place).free
+    refuse(number > free, f"--size {size}: {place} has only {free} bytes free")
     with tempfile.TemporaryDirectory(prefix="ina-records-", dir=directory) as folder:
         path = Path(folder) / "records"
         make(path, number)

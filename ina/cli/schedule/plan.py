@@ -6,25 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from controller import plugins
 from controller.policies.family import Family, SimulationConfig
 from controller.policies.grouping.rounds import Span
 from controller.policies.registry import FAMILIES, GROUP, family, find_family, full_name, known
 from controller.policies.scheduling import RESOURCES, Cluster, JobState
+from controller.policies.scheduling.lucid.estimates import DurationModel
 from controller.policies.scheduling.lucid.family import packing_tree, usage_of
 from controller.simulator.files import whole
 from controller.simulator.once import Plan, PlannedGroup, decide_once, numbers, stage_names
 from controller.simulator.runs import expect, facts_of, known_to, learn, make, predict
 from controller.simulator.traces import read
+from controller.vocabulary.lists import by_key
 from ina.cli import job_files
 from ina.cli import schedule_inputs as inputs
 from ina.cli.command import Declared, Listing, Reply, plural, refuse
 from ina.cli.output import check_plots
-
-if TYPE_CHECKING:
-    from controller.policies.scheduling.lucid.estimates import DurationModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +104,7 @@ def plan(asked: PlanSettings) -> Reply:
         "--shapes needs --history, from which the model is learned",
     )
     for option, path in (("--plot", asked.plot), ("--shapes", asked.shapes)):
-        if path is not None:
-            check_plots(option, path)
+        check_plots(option, path)
     servers = asked.cluster.servers()
     around = asked.models.config(servers, [name], asked.settings, seed=asked.seed)
     found = read(asked.jobs, servers, known_to([name], around), format=asked.format)
@@ -239,10 +237,8 @@ def _members(each: PlannedGroup) -> list[str]:
 
 def _where(each: PlannedGroup, cluster: Cluster) -> str:
     """Return the GPUs of a group by server, as in ``a:0,1 b:3``; each server's GPUs are numbered from 0."""
-    places: dict[int, list[int]] = {}
-    for gpu in sorted(each.group.gpus):
-        node = cluster.node_of[gpu]
-        places.setdefault(node, []).append(gpu - cluster.first_gpu[node])
+    located = ((cluster.node_of[gpu], gpu) for gpu in sorted(each.group.gpus))
+    places = by_key((node, gpu - cluster.first_gpu[node]) for node, gpu in located)
     return " ".join(
         f"{cluster.servers[node].name}:{','.join(map(str, numbers))}" for node, numbers in places.items()
     )

@@ -27,6 +27,7 @@ from controller.simulator.runs import (
     write_rows,
 )
 from controller.simulator.traces.rows import brief
+from controller.vocabulary.lists import by_key
 from ina.cli import options
 from ina.cli import schedule_inputs as inputs
 from ina.cli.command import (
@@ -268,8 +269,7 @@ def sweep(asked: SweepSettings) -> Reply:
         ina schedule sweep --seeds 0-99 --ray --ray-address ray://head:10001
     """
     names = inputs.parse_policies(asked.policy)
-    if asked.plot is not None:
-        check_plots("--plot", asked.plot)
+    check_plots("--plot", asked.plot)
     refuse(asked.ray_address and not asked.ray, "--ray-address needs --ray: give both")
     given = asked.given
     around = given.config(names)
@@ -304,8 +304,8 @@ def sweep(asked: SweepSettings) -> Reply:
 
 def _seeds(text: str) -> tuple[int, ...]:
     for number in re.findall(r"[0-9]+", text):
-        if len(number) > SEED_DIGITS:  # before a range of such numbers is made
-            raise Failure(f"--seeds: {brief(number)} has more than {SEED_DIGITS} digits", USAGE)
+        # before a range of such numbers is made
+        refuse(len(number) > SEED_DIGITS, f"--seeds: {brief(number)} has more than {SEED_DIGITS} digits")
     return options.parse_numbers("--seeds", text)
 
 
@@ -360,9 +360,7 @@ def _points(points: Sequence[Point], title: str) -> Listing:
 def _draw(points: Sequence[Point], path: Path) -> None:
     from bmv2_topos.plots import draw_lines
 
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for point in points:
-        lines.setdefault(point.policy, []).append((point.load, point.mean["avg_jct_s"] / 3600))
+    lines = by_key((each.policy, (each.load, each.mean["avg_jct_s"] / 3600)) for each in points)
     lines = {policy: sorted(found) for policy, found in lines.items()}
     draw_lines(lines, path, x="load", y="average completion time (h)")
 

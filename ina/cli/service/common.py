@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ina.cli.command import USAGE, Declared, Failure, Listing, refuse
+from ina.cli.command import FAILED, Declared, Failure, Listing, failing_at, refuse
 
 if TYPE_CHECKING:
     from ina.service.client import Client
@@ -73,12 +73,9 @@ class ControllerOptions:
         except ImportError as error:
             raise Failure(f"--controller needs {error.name}: pip install 'ina[service]'") from error
         refuse(not self.controller, "--controller is missing: give --controller URL, or set INA_CONTROLLER")
-        try:
+        bad_ca = failing_at(f"--controller-ca {self.controller_ca}", OSError, exit_code=FAILED)
+        with bad_ca, failing_at("--controller", ValueError):
             client = Client(self.controller, token=token or self._token(), ca=self.controller_ca)
-        except ValueError as error:
-            raise Failure(f"--controller: {error}", USAGE) from error
-        except OSError as error:
-            raise Failure(f"--controller-ca {self.controller_ca}: {error.strerror or error}") from error
         with client:
             yield client
 

@@ -229,7 +229,7 @@ def test_without_pairs_any_model_is_a_made_up_one() -> None:
 
 
 def test_only_what_predicts_needs_sklearn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     config = SimulationConfig(SMALL, seed=77)  # nothing is trained for this seed yet
     for name in ("no-sharing", "tiresias"):
         assert average_s(f"sharing:{name}", config, jobs=20) > 0

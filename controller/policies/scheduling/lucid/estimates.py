@@ -26,7 +26,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from controller.policies.scheduling.errors import BadSpec, ExtraMissing
+from controller.policies.scheduling.errors import BadSpec, needed
 from controller.policies.scheduling.lucid.policy import LucidOptions, LucidPolicy, Sharing, strategy
 from controller.policies.scheduling.lucid.usage import (
     AdditiveModel,
@@ -40,14 +40,12 @@ from controller.policies.scheduling.lucid.usage import (
     train_throughput,
 )
 from controller.policies.scheduling.policy import Decision, JobState, Submission, View
+from controller.vocabulary.lists import by_key
 
 
 def _distance() -> Callable[[str, str], int]:
-    try:
-        from rapidfuzz.distance import Levenshtein
-    except ImportError:
-        raise ExtraMissing("comparing job names", "rapidfuzz") from None
-    distance: Callable[[str, str], int] = Levenshtein.distance
+    module = needed("rapidfuzz.distance", "comparing job names", "rapidfuzz")
+    distance: Callable[[str, str], int] = module.Levenshtein.distance
     return distance
 
 
@@ -102,10 +100,7 @@ def bucket_names(
     ranked = [name for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))]
     exemplars = ranked[:most_common]
     known = {name: number for number, name in enumerate(exemplars)}
-    by_letter: dict[str, list[str]] = {}
-    for name in ranked[most_common:]:
-        by_letter.setdefault(name[:1], []).append(name)
-    for group in by_letter.values():
+    for group in by_key((name[:1], name) for name in ranked[most_common:]).values():
         for exemplar, members in _clusters(group, damping, seed):
             for member in members:
                 known[member] = len(exemplars)
@@ -116,16 +111,13 @@ def bucket_names(
 def _clusters(names: Sequence[str], damping: float, seed: int) -> list[tuple[str, list[str]]]:
     if len(names) == 1:
         return [(names[0], [names[0]])]
-    try:
-        from sklearn.cluster import AffinityPropagation
-    except ImportError:
-        raise ExtraMissing("clustering job names", "scikit-learn") from None
+    cluster = needed("sklearn.cluster", "clustering job names", "scikit-learn")
     distance = _distance()
     likeness = np.array([[-float(distance(a, b)) for b in names] for a in names])
     off_diagonal = likeness[~np.eye(len(names), dtype=bool)]
     if off_diagonal.min() == off_diagonal.max():  # all distances are equal: one bucket
         return [(names[0], list(names))]
-    model = AffinityPropagation(
+    model = cluster.AffinityPropagation(
         affinity="precomputed", damping=damping, max_iter=2000, convergence_iter=50, random_state=seed
     )
     with warnings.catch_warnings():

@@ -282,7 +282,7 @@ def config_by_columns(spec: Submission) -> Config:
         raise BadSpec(f"job {spec.name!r} has no column {error} in its trace") from None
 
 
-class PairSpeed:
+class PairSpeed(SpeedModel):
     """Speed model: two jobs on the same GPUs run at the speeds measured for their configurations on one GPU.
 
     The speeds do not depend on the number of GPUs. Pairs that were not measured run at the fraction
@@ -305,10 +305,6 @@ class PairSpeed:
         self._config_of = config_of
         self._unmeasured = unmeasured
         self._restart_s = restart_s
-
-    def alone_s(self, job: Submission) -> float:
-        """Return the job's own seconds per iteration."""
-        return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
         """Return the time of one iteration of each member, in seconds: its time alone divided by its speed.
@@ -397,7 +393,13 @@ def make(name: str, config: SimulationConfig) -> Setup:
     """Return a new policy of this name with its speed model and interval."""
     speed = _pair_speed(config)
     if name == "tiresias":
-        return Setup(_tiresias(), speed, interval_s=60)
+        tiresias = RankedPolicy(
+            "tiresias",
+            lambda job, now_s: (job.attained_s(now_s) * job.spec.gpus > TIRESIAS_GPU_S, job.order),
+            moves=Preemption.PREEMPT,
+            quantum_s=60.0,
+        )
+        return Setup(tiresias, speed, interval_s=60)
     policy: Policy = BASELINES[name]() if name in BASELINES else _lucid(name, config)
     return Setup(policy, speed)
 
@@ -499,12 +501,3 @@ def _pair_speed(config: SimulationConfig) -> SpeedModel:
     if config.pairs is None:
         return _MadeUpSpeed(config)
     return PairSpeed(measurements(config)[1], restart_s=restart_s)
-
-
-def _tiresias() -> RankedPolicy:
-    return RankedPolicy(
-        "tiresias",
-        lambda job, now_s: (job.attained_s(now_s) * job.spec.gpus > TIRESIAS_GPU_S, job.order),
-        moves=Preemption.PREEMPT,
-        quantum_s=60.0,
-    )

@@ -30,15 +30,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from controller.figures import new_figure, save
-from controller.policies.scheduling.errors import BadInput, ExtraMissing, SchedulingError
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from controller.policies.scheduling.errors import BadInput, SchedulingError, needed
 
 
 class LucidError(SchedulingError):
@@ -199,7 +196,8 @@ def grow(samples: Sequence[Sample], *, prune: float = 0.02, seed: int = 0) -> Pa
     if len(samples) < 2:
         raise BadSample(f"{len(samples)} samples to train on; at least 2 are needed")
     x, y = np.array([u.features() for u, _ in samples]), np.array([int(s) for _, s in samples])
-    model = _sklearn_tree().DecisionTreeClassifier(random_state=seed, ccp_alpha=prune).fit(x, y)
+    trees = needed("sklearn.tree", "training the packing analyser", "scikit-learn")
+    model = trees.DecisionTreeClassifier(random_state=seed, ccp_alpha=prune).fit(x, y)
     return PackingTree(_convert(model.tree_, 0, [int(c) for c in model.classes_]))
 
 
@@ -215,15 +213,6 @@ def _convert(tree: Any, node: int, classes: Sequence[int]) -> Tree:
         _convert(tree, tree.children_left[node], classes),
         _convert(tree, tree.children_right[node], classes),
     )
-
-
-def _sklearn_tree() -> ModuleType:
-    try:
-        from sklearn import tree
-    except ImportError:
-        raise ExtraMissing("training the packing analyser", "scikit-learn") from None
-    module: ModuleType = tree
-    return module
 
 
 Value = float | str | None
@@ -342,11 +331,8 @@ def train(
 
 
 def _machine(features: Sequence[str], categories: Sequence[str], boosting: Boosting) -> Any:
-    try:
-        from interpret.glassbox import ExplainableBoostingRegressor
-    except ImportError:
-        raise ExtraMissing("training an additive model", "interpret-core") from None
-    return ExplainableBoostingRegressor(
+    glassbox = needed("interpret.glassbox", "training an additive model", "interpret-core")
+    return glassbox.ExplainableBoostingRegressor(
         feature_names=list(features),
         feature_types=["nominal" if name in categories else "continuous" for name in features],
         n_jobs=1,

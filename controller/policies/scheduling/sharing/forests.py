@@ -32,11 +32,12 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from controller.policies.scheduling.errors import ExtraMissing
+from controller.policies.scheduling.errors import needed
 from controller.policies.scheduling.sharing.pairs import (
     BadMeasurement,
     BadTraining,
@@ -44,12 +45,6 @@ from controller.policies.scheduling.sharing.pairs import (
     Load,
     require,
 )
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from numpy.typing import NDArray
-
 
 Features = tuple[float, ...]
 """A job's n sensitivities followed by its n impacts, for n reference jobs."""
@@ -174,11 +169,10 @@ def grow(x: Rows, y: Rows, *, trees: int = 60, seed: int = 0) -> Forest:
 
     Raises ExtraMissing without scikit-learn.
     """
-    model = (
-        _sklearn()
-        .RandomForestRegressor(n_estimators=trees, min_samples_leaf=LEAF, max_features=0.5, random_state=seed)
-        .fit(np.asarray(x), np.asarray(y) if len(y[0]) > 1 else np.asarray(y)[:, 0])
-    )
+    ensemble = needed("sklearn.ensemble", "training forests", "scikit-learn")
+    model = ensemble.RandomForestRegressor(
+        n_estimators=trees, min_samples_leaf=LEAF, max_features=0.5, random_state=seed
+    ).fit(np.asarray(x), np.asarray(y) if len(y[0]) > 1 else np.asarray(y)[:, 0])
     grown: list[Any] = [estimator.tree_ for estimator in model.estimators_]
     roots = np.cumsum([0] + [tree.node_count for tree in grown[:-1]])
     parts = [_shift(tree, int(root)) for tree, root in zip(grown, roots, strict=True)]
@@ -198,15 +192,6 @@ def _shift(tree: Any, first: int) -> tuple[NDArray[Any], ...]:
         np.where(leaf, own, tree.children_right + first),
         tree.value[:, :, 0],
     )
-
-
-def _sklearn() -> ModuleType:
-    try:
-        from sklearn import ensemble
-    except ImportError:
-        raise ExtraMissing("training forests", "scikit-learn") from None
-    module: ModuleType = ensemble
-    return module
 
 
 SIZES = (2, 4, 8)

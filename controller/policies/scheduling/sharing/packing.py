@@ -24,6 +24,7 @@ from controller.policies.scheduling.policy import JobState, Submission
 from controller.policies.scheduling.sharing.forests import Forests
 from controller.policies.scheduling.sharing.pairs import InterferenceModel, Load, load_of, require
 from controller.vocabulary import Cluster
+from controller.vocabulary.lists import by_key
 
 MOST = 2
 """Maximum number of jobs on one GPU."""
@@ -107,9 +108,7 @@ def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int
     Of several nodes with room, the one with the fewest GPUs in `gpus` is taken, so that large holes stay.
     Returns None if `gpus` are too few or too scattered.
     """
-    by_node: dict[int, list[int]] = {}
-    for gpu in gpus:
-        by_node.setdefault(cluster.node_of[gpu], []).append(gpu)
+    by_node = by_key((cluster.node_of[gpu], gpu) for gpu in gpus)
     room = [len(by_node.get(number, ())) for number in range(len(cluster.servers))]
     full, rest, left = ([], count, room) if count <= max(cluster.sizes) else spread(room, cluster, count)
     taken = [gpu for number in full for gpu in by_node[number]]

@@ -42,7 +42,7 @@ from typing import NamedTuple, Protocol
 
 from controller.policies.scheduling.errors import BadInput, BadTrace, SchedulingError
 from controller.policies.scheduling.lucid.family import Config, read_pairs
-from controller.policies.scheduling.policy import Group, Submission
+from controller.policies.scheduling.policy import Group, SpeedModel, Submission
 
 
 class SharingError(SchedulingError):
@@ -124,7 +124,7 @@ class PreemptionCost:
 USUAL_COST = PreemptionCost()
 
 
-class InterferenceSpeed:
+class InterferenceSpeed(SpeedModel):
     """Speed model: jobs that share GPUs, or a server, slow each other down as `interference` says.
 
     A first start is free; every further start costs as much as a preemption. Jobs that together do not fit
@@ -141,10 +141,6 @@ class InterferenceSpeed:
         self._interference = interference
         self._load_of = load_of
         self._cost = cost
-
-    def alone_s(self, job: Submission) -> float:
-        """Return the job's own seconds per iteration."""
-        return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
         """Return the time of one iteration of each member, in seconds: its time alone divided by its speed.

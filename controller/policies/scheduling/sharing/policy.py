@@ -31,6 +31,7 @@ from controller.policies.family import Options, option
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.policies.scheduling.sharing.packing import Layout, Packer, consolidated
 from controller.policies.scheduling.sharing.pairs import USUAL_COST, Load, PreemptionCost
+from controller.vocabulary.lists import by_key
 
 WIDER = 4.0
 """Ratio of the upper ends of consecutive levels."""
@@ -181,10 +182,11 @@ class SharingPolicy:
     def _place(self, layout: Layout, now_s: float, preempt: bool, decision: Decision) -> None:
         """Start waiting jobs, level by level; with `preempt`, also by preempting jobs of higher levels."""
         before = dict(layout.places)
-        levels: dict[int, list[JobState]] = {}
-        for order, job in self._waiting.items():
-            if self._ready_s[self._loads[order]] <= now_s:
-                levels.setdefault(self._ledger.level(job), []).append(job)
+        levels = by_key(
+            (self._ledger.level(job), job)
+            for order, job in self._waiting.items()
+            if self._ready_s[self._loads[order]] <= now_s
+        )
         while levels:
             level = min(levels)
             jobs = sorted(levels.pop(level), key=lambda job: (self._ledger.priority(job), job.order))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from controller.policies.scheduling.errors import ExtraMissing
+from controller.policies.scheduling.errors import needed
 from controller.policies.scheduling.synergy.allocators import (
     SLACK,
     ShareGrant,
@@ -25,8 +25,6 @@ from controller.policies.scheduling.synergy.allocators import (
 from controller.policies.scheduling.synergy.demand import Demand, Infeasible, Servers, ShareOption, Split
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from numpy.typing import NDArray
 
 
@@ -93,7 +91,7 @@ def share_out(
 def _first_program(
     demands: Sequence[Demand], servers: Servers, weights: Sequence[int]
 ) -> tuple[list[tuple[int, ShareOption]], NDArray[np.float64], float]:
-    optimize = _scipy_optimize()
+    optimize = needed("scipy.optimize", "Synergy-OPT", "scipy")
     gpus = sum(d.gpus for d in demands)
     if gpus > servers.gpus:
         raise Infeasible(f"the jobs have {gpus} GPUs together; {len(servers)} servers have {servers.gpus}")
@@ -126,7 +124,7 @@ def spread(
     are split between servers. Raises Infeasible, naming the resource, if the shares add up to
     more than the cluster has.
     """
-    optimize = _scipy_optimize()
+    optimize = needed("scipy.optimize", "Synergy-OPT", "scipy")
     jobs = len(demands)
     needs = np.array(
         [
@@ -192,12 +190,3 @@ def _sparse(matrix: NDArray[np.float64]) -> object:
     from scipy.sparse import csr_array
 
     return csr_array(matrix)
-
-
-def _scipy_optimize() -> ModuleType:
-    try:
-        from scipy import optimize
-    except ImportError:
-        raise ExtraMissing("Synergy-OPT", "scipy") from None
-    module: ModuleType = optimize
-    return module

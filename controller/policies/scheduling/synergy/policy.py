@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.policy import Decision, Group, JobState, Submission, View
+from controller.policies.scheduling.policy import Decision, Group, JobState, SpeedModel, Submission, View
 from controller.policies.scheduling.ranked import keep_until_repaid
 from controller.policies.scheduling.synergy.allocators import ShareGrant, SharePlan, tetris
 from controller.policies.scheduling.synergy.demand import (
@@ -27,7 +27,7 @@ DemandOf = Callable[[Submission], Demand]
 """Function that returns the demand of a submitted job; jobs with equal properties have equal demands."""
 
 
-class ShareSpeed:
+class ShareSpeed(SpeedModel):
     """Speed model: an iteration takes `spec.iteration_s` with the fair share, or less with a larger share.
 
     With a grant, a job has the speed of the fastest option of its demand that fits into the grant, and at
@@ -39,10 +39,6 @@ class ShareSpeed:
     def __init__(self, demand_of: DemandOf, *, restart_scale: float = 0.0) -> None:
         self._demand_of = demand_of
         self._restart_scale = restart_scale
-
-    def alone_s(self, job: Submission) -> float:
-        """Return the job's own seconds per iteration, which are for the fair share."""
-        return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
         """Return the job's seconds per iteration with the group's grant."""

@@ -140,7 +140,7 @@ def test_bad_training_is_refused(call: Callable[[], object], why: str) -> None:
 
 
 def test_without_scikit_learn_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'ina\[schedulers\]'"):
         grow([[1.0]], [[1.0]])
 
