@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 import softswitch
@@ -84,7 +86,7 @@ class AttachedSwitch:
         return None
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class SwitchFabric:
     """The switches of one command, and the sessions that control them.
 
@@ -120,19 +122,16 @@ class SwitchFabric:
     fallback_switch_port: int | None = field(default=None, init=False)
     silent: str | None = field(default=None, init=False)
     taken: set[str] = field(default_factory=set, init=False)
-    _offers: SwitchInfo | None = field(default=None, init=False)
 
     @property
     def root(self) -> str:
         """The root switch's name."""
         return self.topology.root if self.topology else next(iter(self.fleet.controllers))
 
-    @property
+    @cached_property
     def offers(self) -> SwitchInfo:
         """What the switches' program offers to jobs: lanes, slots, features. Raises ControllerError."""
-        if self._offers is None:
-            self._offers = self.fleet.controllers[self.root].info()
-        return self._offers
+        return self.fleet.controllers[self.root].info()
 
     @property
     def asked_by_others(self) -> bool:
@@ -223,13 +222,9 @@ class SwitchFabric:
         The reason `stranger` counts packets that a UDP port of a switch or a host received from a sender that
         is not the port's peer. Raises ControllerError.
         """
-        total = {"stranger": self.hosts.strangers()}
-        total["stranger"] += sum(switch.strangers() for switch in self._embedded().values())
+        strangers = self.hosts.strangers() + sum(each.strangers() for each in self._embedded().values())
         with self.asking():
-            for counts in self.fleet.refused().values():
-                for name, number in counts.items():
-                    total[name] = total.get(name, 0) + number
-        return {name: number for name, number in total.items() if number}
+            return +sum(map(Counter, self.fleet.refused().values()), Counter(stranger=strangers))
 
     def close(self) -> None:
         """Stop the fallback server, and disconnect from the switches without stopping them."""
