@@ -71,10 +71,6 @@ def reserved(
     return found
 
 
-def _member(rank: int) -> Member:
-    return Member(rank, None, f"02:00:00:00:00:{rank + 1:02x}", f"10.0.0.{rank + 1}", INA_UDP_PORT)
-
-
 def _members_of(machines: Sequence[MachineAtPort], spec: LaunchSpec) -> list[Member]:
     """Return the switch's workers, one on each machine.
 
@@ -160,7 +156,10 @@ def _at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None
     if attached and attached.machines:
         members = _members_of(attached.machines, spec)
     else:
-        members = [_member(rank) for rank in range(spec.children)]
+        members = [
+            Member(rank, None, f"02:00:00:00:00:{rank + 1:02x}", f"10.0.0.{rank + 1}", INA_UDP_PORT)
+            for rank in range(spec.children)
+        ]
     uplink = None
     if fabric.offers.shared:
         uplink = Uplink(fabric.fallback_switch_port, mac="02:00:00:00:fb:01", ip="10.0.255.2")

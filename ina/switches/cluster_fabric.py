@@ -6,7 +6,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
@@ -54,7 +53,7 @@ def opened(
     topology = cluster.topology
     _check_places(topology, places)
     with contextlib.ExitStack() as stack:
-        agents = None
+        agents = Agents({})
         if launch_with is not None:  # agents start while the switches are asked
             machines = {place: reached_at(topology, place) for place in places}
             agents = stack.enter_context(Agents.launched(machines, launch_with))
@@ -75,10 +74,9 @@ def opened(
         _load(spec, cluster, at)
         for controller in at.values():  # machines send ARP requests for the switches' address
             controller.install([forwarding.own_address(switch_ip(topology), SWITCH_MAC)])
-        if agents is not None:
-            agents.ready()
+        agents.ready()
         hosts = MachineHosts(
-            topology, places, lambda machines: _running_agents(agents), listen=cluster.listen
+            topology, places, lambda machines: contextlib.nullcontext(agents), listen=cluster.listen
         )
 
         def connected(*_: object) -> RemoteFallback:
@@ -135,11 +133,6 @@ def server_for(topology: Topology, places: Collection[str]) -> str | None:
     return min(
         found, key=lambda name: (name in places, topology.rack_of[name] != topology.root), default=None
     )
-
-
-def _running_agents(agents: Agents | None) -> AbstractContextManager[Agents]:
-    assert agents is not None, "others start the workers"
-    return contextlib.nullcontext(agents)
 
 
 def _between(topology: Topology, places: Sequence[str]) -> set[str]:
