@@ -270,7 +270,7 @@ def open_fabric(
 
 def _attached(spec: FabricSpec, attached: Attachment, stack: contextlib.ExitStack) -> SwitchFabric:
     controller = stack.enter_context(connect(attached.address, tls=attached.tls))
-    programs.load(spec, attached, controller)
+    programs.load(spec, controller)
     attached, switch, addresses = _with_ports(attached)
     stack.callback(addresses.close)
     hosts: Hosts = PortHosts({ATTACHED: switch}, addresses)
