@@ -464,7 +464,7 @@ class FabricNetwork:
 
 def _interval_s(fabric: SwitchFabric) -> float:
     """Return the time, in s, between two renewals of a job's registration."""
-    return min(RENEW_S, (fabric.lease_s or math.inf) / RENEWALS_PER_LEASE)
+    return min(RENEW_S, (fabric.spec.lease_s or math.inf) / RENEWALS_PER_LEASE)
 
 
 def _at_root(place: Place) -> Region | None:
@@ -482,7 +482,7 @@ def _registration(fabric: SwitchFabric, spec: LaunchSpec) -> Registration:
     return Registration(
         f"{socket.gethostname()} pid {os.getpid()}",
         process=this_process(),
-        lease_s=fabric.lease_s,
+        lease_s=fabric.spec.lease_s,
         age_s=0.0,
         name=spec.name,
         user=user,

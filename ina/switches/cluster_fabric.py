@@ -89,7 +89,6 @@ def opened(
             topology=topology,
             fleet=Fleet(at),
             hosts=hosts,
-            lease_s=cluster.lease_s,
             server=server,
             fallbacks=FallbackServers(connected),
         )

@@ -97,8 +97,6 @@ class SwitchFabric:
         hosts: The hosts on which workers run.
         fallbacks: The fallback server of all jobs, once a job needs it.
         processes: The switches that are processes of this machine, by name.
-        lease_s: Time for which a job stays admitted without renewal, in seconds; None: jobs need no leases,
-            because the switches end with this process.
         queue_packets: Number of packets that a port of slow switches can queue, which limits windows; None:
             the switches are not slow.
         server: The host of the fallback server; None: the first suitable host at the root.
@@ -114,7 +112,6 @@ class SwitchFabric:
     hosts: Hosts
     fallbacks: FallbackServers
     processes: Mapping[str, SwitchProcess] = field(default_factory=dict)
-    lease_s: float | None = None
     queue_packets: int | None = None
     server: str | None = None
     hosts_for: Callable[[int], AbstractContextManager[list[str]]] | None = None
@@ -136,7 +133,7 @@ class SwitchFabric:
     @property
     def asked_by_others(self) -> bool:
         """Whether other processes, too, can send requests to the switches' P4Runtime."""
-        return self.lease_s is not None or self.spec.p4runtime != PRIVATE
+        return self.spec.lease_s is not None or self.spec.p4runtime != PRIVATE
 
     @property
     def server_host(self) -> str:
@@ -283,7 +280,6 @@ def _attached(spec: FabricSpec, attached: Attachment, stack: contextlib.ExitStac
         fleet=Fleet({ATTACHED: controller}),
         hosts=hosts,
         fallbacks=FallbackServers(lambda *_: _fallback_process(fabric)),
-        lease_s=attached.lease_s,
     )
     return fabric
 
@@ -310,7 +306,7 @@ def _started(
     controllers = {name: stack.enter_context(control(switch, spec)) for name, switch in switches.items()}
     hosts = PortHosts(switches, addresses)
     fabric = SwitchFabric(
-        spec=spec,
+        spec=replace(spec, lease_s=None),
         topology=topology,
         fleet=Fleet(controllers),
         hosts=hosts,

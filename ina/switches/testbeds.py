@@ -30,8 +30,6 @@ from ina.switches.fabric import SwitchFabric, open_fabric
 from ina.switches.programs import bundle
 
 CAPTURE_BYTES = 10**9
-LEASE_S = 60.0
-"""Time after which the jobs of a run that was killed may be removed from the switches, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,6 @@ def opened(state: State) -> Iterator[SwitchFabric]:
             fleet=Fleet(at),
             hosts=TestbedHosts(state),
             processes={name: TestbedSwitch(name, process) for name, process in state.switches.items()},
-            lease_s=LEASE_S,
             queue_packets=target_of(state.program).queue_packets,
             fallbacks=FallbackServers(
                 lambda *_: TestbedFallback(state, fabric.server_host, lanes=fabric.offers.lanes)
