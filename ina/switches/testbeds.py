@@ -111,10 +111,8 @@ def opened(state: State) -> Iterator[SwitchFabric]:
             ),
             hosts_for=lambda workers: hosts_for(state, workers),
         )
-        try:
-            yield fabric
-        finally:
-            fabric.close()
+        connections.callback(fabric.close)
+        yield fabric
 
 
 def _check_switches(state: State) -> None:
