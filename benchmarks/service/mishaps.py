@@ -172,7 +172,7 @@ class NotNow(Exception):
 
 
 class Wrong(Exception):
-    """The controller has answered a request otherwise than it must; the text says how."""
+    """The controller has answered a request, or ended a job, otherwise than it must; the text says how."""
 
 
 @dataclass(slots=True)

@@ -47,8 +47,6 @@ def cluster_of(
     return ClusterSpec(
         topology=read_topology(path),
         tls=asked.tls.tls(""),
-        replace_program=asked.switches.replace_program,
-        lease_s=asked.switches.lease,
         secret=os.environ.get("INA_TOKEN", ""),
         listen=listen,
     )

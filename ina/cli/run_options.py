@@ -334,8 +334,6 @@ class SwitchOptions:
         return Attachment(
             address=options.parse_switch("--switch", self.switch, other=f"{EMBEDDED}, "),
             tls=connection,
-            replace_program=self.replace_program,
-            lease_s=self.lease,
             udp_base=_base("--udp-base", self.udp_base),
             worker_base=_base("--worker-base", self.worker_base),
             ports=ports,
@@ -370,6 +368,8 @@ class FabricOptions:
         fabric = FabricSpec(
             program=self.program,
             lanes=self.lanes,
+            replace_program=self.switches.replace_program,
+            lease_s=self.switches.lease,
             attached=self.switches.attachment(self.tls, cluster=cluster),
             p4runtime=self.switches.listen_address(),
             tree=fan_outs,

@@ -30,7 +30,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from controller.switches.layout import fallback_udp_port
 from controller.vocabulary import Topology
@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 class FallbackService(Door):
-    """Listens for clients, and serves each in a thread of its own; a context manager that closes it."""
+    """Listens for clients, and serves each in a thread of its own, until `close` is called."""
 
     def __init__(
         self, fallback: FallbackProcess, address: tuple[str, int] | Path, secret: str | None, *, lanes: int
@@ -91,12 +91,6 @@ class FallbackService(Door):
     def unused(self) -> bool:
         """Whether there is no connection and no served job."""
         return not self._open and not self._jobs
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
         for gone in [who for who, heard_s in self._heard_s.items() if time.monotonic() - heard_s > OWNER_S]:
@@ -213,7 +207,7 @@ def serving(
     line += ["--beside-workers"] if topology.server[server].serves_beside_workers else []
     process = FallbackProcess(line)
     try:
-        with FallbackService(process, address, secret, lanes=lanes) as service:
+        with contextlib.closing(FallbackService(process, address, secret, lanes=lanes)) as service:
             yield process, service, stopped
     finally:
         process.stop()

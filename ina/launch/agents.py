@@ -200,7 +200,7 @@ class LaunchedAgent(Agent):
                     self._errors.append(line.strip()[:300])
 
 
-class Agents:
+class Agents(contextlib.AbstractContextManager["Agents"]):
     """The agents of all machines of a run; a context manager that ends them."""
 
     def __init__(self, agents: Mapping[str, Agent]) -> None:
@@ -267,9 +267,6 @@ class Agents:
         deadline = time.monotonic() + DONE_S
         for agent in self.agents.values():
             agent.wait(max(0.1, deadline - time.monotonic()))
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

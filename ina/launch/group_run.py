@@ -85,8 +85,8 @@ class GroupRun:
         for run in runs:
             run.on_output = partial(on_output, run.spec)
         self.runs = runs
-        self._ends: dict[str, str] = {}
-        self._ended_at: dict[str, float] = {}
+        self._ends: dict[str, tuple[str, float]] = {}
+        """By name of each ended job, its error ("": none), and the Unix time of its end."""
         self.error: BaseException | None = None
         self.over = threading.Event()
 
@@ -151,10 +151,11 @@ class GroupRun:
     @property
     def status(self) -> RunStatus:
         """The present status of the jobs. Only jobs that take turns report progress."""
+        over, ends = self.over.is_set(), dict(self._ends)  # in this order: all ends are known then
         status = RunStatus(
-            over=self.over.is_set(),  # first: all ends are known then
-            ends=dict(self._ends),
-            ended_at=dict(self._ended_at),
+            over=over,
+            ends={name: why for name, (why, _) in ends.items()},
+            ended_at={name: at for name, (_, at) in ends.items()},
             failure="" if self.error is None else f"{type(self.error).__name__}: {self.error}",
         )
         if (turns := self._turns) is None:
@@ -190,8 +191,7 @@ class GroupRun:
             return
         if self._turns is not None and len(self.runs) > 1:  # alone it need not join
             self._turns.ended(name, str(failure or "a process ended without joining the group"))
-        self._ended_at[name] = time.time()
-        self._ends[name] = "" if failure is None else self._describe(failure)
+        self._ends[name] = "" if failure is None else self._describe(failure), time.time()
         self._on_end()
 
     def _times(self, name: str) -> list[float]:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 
 from controller.vocabulary import Topology
@@ -258,14 +259,16 @@ class SlurmRuns(RunFolders):
                 else:
                     del self._submitted[number]
             if began_s > self._view.at_s:  # several threads read it
-                by_age = {number: tuple(sorted(jobs, key=_number)) for number, jobs in found.items()}
+                by_age = {
+                    number: tuple(sorted(jobs, key=attrgetter("number"))) for number, jobs in found.items()
+                }
                 self._view = _View(began_s, by_age, nodes)
 
     def _jobs(self, number: int) -> tuple[slurm.SlurmJob, ...]:
         with self._lock:
             known = self._view.jobs.get(number, ())
             _, job = self._submitted.get(number, (0.0, None))
-        return known if job is None or job.number in map(_number, known) else (*known, job)
+        return known if job is None or job.number in (each.number for each in known) else (*known, job)
 
     def _latest(self, number: int) -> slurm.SlurmJob | None:
         return next(reversed(self._jobs(number)), None)
@@ -280,10 +283,6 @@ class SlurmRuns(RunFolders):
         return any(
             node is None or node.trouble or not node.answers for node in map(self._view.nodes.get, servers)
         )
-
-
-def _number(job: slurm.SlurmJob) -> int:
-    return job.number
 
 
 def _named(job: slurm.SlurmJob) -> str:

@@ -59,10 +59,6 @@ class Attachment:
     address: str
     """Address of the switch's P4Runtime service, ``host:port`` or ``unix:path``."""
     tls: Tls | None = None
-    replace_program: bool = False
-    """Whether to replace the switch's running program if it is another one than the run needs."""
-    lease_s: float = 60.0
-    """Time, in s, for which a job stays admitted if its lease is not renewed."""
     udp_base: tuple[str, int] | None = None
     """Address and base UDP port of the switch: port p of the switch is bound to this UDP port plus p.
     None: the addresses that the switch reports, or `UDP_BASE` if it reports none."""
@@ -96,10 +92,6 @@ class ClusterSpec:
 
     topology: Topology
     tls: Tls | None = None
-    replace_program: bool = False
-    """Whether to replace a switch's running program if it is another one than the run needs."""
-    lease_s: float = 60.0
-    """Time, in s, for which a job stays admitted if its lease is not renewed."""
     secret: str = field(default="", repr=False)
     """Secret shared with the servers that run ``ina fallback --serve``."""
     listen: str | None = None
@@ -140,6 +132,11 @@ class FabricSpec:
     `DEFAULT_PROGRAM` if none runs."""
     lanes: int | None = None
     """Number of values in a packet; None: as in the running program, or `DEFAULT_LANES` if none runs."""
+    replace_program: bool = False
+    """Whether to replace a running switch's program if it is another one than the run needs."""
+    lease_s: float | None = 60.0
+    """Time, in s, for which a job stays admitted if its lease is not renewed; None: jobs need no leases,
+    because the switches end with this process."""
     attached: Attachment | None = None
     """The switch, if it runs already; None: switches are started, as the attributes below describe."""
     p4runtime: str = PRIVATE

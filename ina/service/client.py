@@ -17,9 +17,9 @@ import json
 import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 import httpx
@@ -78,7 +78,7 @@ class Refused(ClientError):
             self.exit_code = 2
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """A connection to a controller, for one thread at a time.
 
     Args:
@@ -118,9 +118,6 @@ class Client:
             headers={"Authorization": f"Bearer {token}"} if token else {},
             trust_env=False,  # use no proxy
         )
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

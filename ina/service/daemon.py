@@ -195,7 +195,10 @@ class Daemon(ServiceLoop[ClusterNetwork]):
         events: list[Event] = []
         ids: list[str] = []
         for at, job in enumerate(jobs):
-            if self._unfinished(job.name, tenant):
+            if any(
+                ledger.submitted[each].tenant == tenant and ledger.unfinished(each)
+                for each in ledger.called.get(job.name, ())
+            ):
                 raise Conflict(f"there is a job {job.name!r} that is not over; give another name")
             ids.append(id_of(job.name, ledger.submissions + 1 + at, tenant, ledger.submitted))
             restart_s = max(job.restart_s, START_S)
@@ -213,15 +216,6 @@ class Daemon(ServiceLoop[ClusterNetwork]):
         accepted = {name: ledger.submitted[name] for name in ids}
         await self._notify()
         return await self._kept(accepted)
-
-    def _unfinished(self, name: str, tenant: str) -> bool:
-        """Return True if a tenant has an unfinished job of this name."""
-        ledger = self.ledger
-        return any(
-            ledger.submitted[each].tenant == tenant
-            and (each in ledger.core.jobs or ledger.quotas.waits(each) is not None)
-            for each in ledger.called.get(name, ())
-        )
 
     async def _kept(self, accepted: Mapping[str, JobRecord]) -> list[JobRecord]:
         """Wait until the submission of jobs is on disk; return the jobs' records.

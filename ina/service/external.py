@@ -187,7 +187,7 @@ class Holders:
     def recover(self) -> None:
         """Start a new lease for each external job that is not over."""
         for name, record in self._ledger.submitted.items():
-            if is_external(record.job) and self._unfinished(name):
+            if is_external(record.job) and self._ledger.unfinished(name):
                 self.hear(name)
 
     def hear(self, name: str) -> None:
@@ -199,7 +199,7 @@ class Holders:
 
         Record `done`, the number of iterations in the job's current run; None: unknown.
         """
-        if not self._unfinished(name):
+        if not self._ledger.unfinished(name):
             return
         self.hear(name)
         number = self.run_of(name)
@@ -210,7 +210,7 @@ class Holders:
         """End the jobs whose leases have expired. Raises StoreError, OSError."""
         now_s = self._ledger.now_s
         for name, renewed_s in list(self._renewed_s.items()):
-            if not self._unfinished(name):
+            if not self._ledger.unfinished(name):
                 del self._renewed_s[name]
             elif now_s - renewed_s > LEASE_S:
                 self.end(name, f"the launcher of its workers has not sent a request for {LEASE_S:g} s")
@@ -228,13 +228,10 @@ class Holders:
             ledger.stirred = True
         elif name in ledger.core.jobs:
             ledger.record([Ended(ledger.now_s, name, failure or "its workers ended first", final=True)])
-        elif ledger.quotas.waits(name) is not None:
+        elif name in ledger.quotas.waiting:
             ledger.record([Cancelled(ledger.now_s, name, failure or "by its owner")])
         ledger.woken.set()
 
     def run_of(self, name: str) -> int | None:
         """Return the number of the held run (`HeldRun`) that has a job; None: no held run has the job."""
         return next((n for n, hold in self._ledger.holds.items() if name in hold.run.jobs), None)
-
-    def _unfinished(self, name: str) -> bool:
-        return name in self._ledger.core.jobs or self._ledger.quotas.waits(name) is not None

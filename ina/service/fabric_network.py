@@ -35,7 +35,7 @@ from ina.service.clock import since_boot_s
 from ina.service.network import Key, Links, counted
 from ina.service.records import JobRecord, Wiring
 from ina.service.steps import HeldRun
-from ina.switches.admission import admitted
+from ina.switches.admission import desired
 from ina.switches.fabric import SwitchFabric
 from ina.switches.programs import bundle
 from ina.switches.switch_process import EmbeddedSwitch
@@ -250,11 +250,17 @@ class FabricNetwork:
         return self._waiting
 
     def enter(self, spec: LaunchSpec, region: Region | None = None) -> FabricJob:
-        """Admit a job, and add it to `held`; see `ina.switches.admission.admitted` for the arguments."""
+        """Admit a job, and add it to `held`; see `ina.switches.admission.desired` for the arguments.
+
+        Raises ControllerError: a switch refused the job; the job is then on no switch.
+        """
         fabric = self._fabric
-        registered = _registration(fabric, spec)
+        registered, attached = _registration(fabric, spec), fabric.spec.attached
         with fabric.lock, contextlib.ExitStack() as stack:  # a restart of a switch finds the job in `held`
-            tree = stack.enter_context(admitted(fabric, spec, registered, region))
+            wanted = desired(fabric, spec, region, stack)
+            ports = {fabric.root: attached.ports} if attached else {}  # otherwise the topology sets them
+            tree = self._fleet.admit(wanted, ports=ports, registration=registered)
+            stack.callback(self._take_off, tree)
             stack.callback(self.held.pop, tree.job, None)
             self.held[tree.job] = held = FabricJob(
                 spec,
@@ -272,6 +278,18 @@ class FabricNetwork:
                 stack.callback(self._serve)
             held.undone = stack.pop_all()
         return held
+
+    def _take_off(self, tree: TreeAdmission) -> None:
+        """Remove a job from the switches, unless one of them has ended."""
+        if self._fabric.switch_ended() is not None:
+            return
+        try:
+            with self._fabric.asking():
+                self._fleet.remove(tree)
+        except NoSuchJob:
+            return  # another process removed it
+        except ControllerError as error:
+            _log.warning("job %d may still be on the switch: %s", tree.job, error)
 
     def _serve(self) -> None:
         """Make the fallback server serve all jobs and groups in `held`. Raises RunError."""
@@ -446,7 +464,7 @@ class FabricNetwork:
 
 def _interval_s(fabric: SwitchFabric) -> float:
     """Return the time, in s, between two renewals of a job's registration."""
-    return min(RENEW_S, (fabric.lease_s or math.inf) / RENEWALS_PER_LEASE)
+    return min(RENEW_S, (fabric.spec.lease_s or math.inf) / RENEWALS_PER_LEASE)
 
 
 def _at_root(place: Place) -> Region | None:
@@ -464,7 +482,7 @@ def _registration(fabric: SwitchFabric, spec: LaunchSpec) -> Registration:
     return Registration(
         f"{socket.gethostname()} pid {os.getpid()}",
         process=this_process(),
-        lease_s=fabric.lease_s,
+        lease_s=fabric.spec.lease_s,
         age_s=0.0,
         name=spec.name,
         user=user,

@@ -229,6 +229,10 @@ class Ledger:
             self._due = {name: due_s for name, due_s in due.items() if due_s is not None}
         return self._due
 
+    def unfinished(self, name: str) -> bool:
+        """Return whether a job waits or runs: the core has it, or it waits for its tenant's quota."""
+        return name in self.core.jobs or name in self.quotas.waiting
+
     def recover(self) -> None:
         """Restore the state from the store. Raises StoreError, and BadSpec for a store of another cluster."""
         if self.store.last and (found := self.store.last_snapshot()) is not None:
@@ -505,10 +509,10 @@ class Ledger:
 
     def _take_event(self, event: Event, body: Mapping[str, Any]) -> None:
         match event:
-            case Cancelled() if self.quotas.waits(event.job) is not None:
+            case Cancelled() if event.job in self.quotas.waiting:
                 self._leave(event.job, "cancelled", event.reason, event.at_s)
                 return
-            case Overdue() if self.quotas.waits(event.job) is not None:
+            case Overdue() if event.job in self.quotas.waiting:
                 self.overdue.add(event.job)
                 job = self.submitted[event.job].job
                 why = reasons.overdue_text(job, None, event.at_s)

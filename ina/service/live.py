@@ -363,7 +363,7 @@ def run(
         on_progress: Called several times per second with the reports of all ranks.
     """
     # switches started by this process have counted only this run's packets
-    before = _refused(fabric) if fabric.lease_s is not None else {}
+    before = _refused(fabric) if fabric.spec.lease_s is not None else {}
     live = _here(fabric, specs, WorkerOptions(on_output=on_output))
     interrupt: BaseException | None = None
     try:

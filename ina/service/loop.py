@@ -130,15 +130,22 @@ class ServiceLoop(Generic[N]):
         self.ledger.decide()
         self.ledger.freeze()
         self._effects.carry_out()
-        for part in (self._switches, self._fallback_jobs, self._measures):
+        for part in self._checks:
             if self.ledger.now_s >= part.next_s:
                 self._effects.spawn(part.check())
 
     @property
     def next_s(self) -> float:
         """Time, in s on the service's clock, until which the loop may wait for an event."""
-        parts = (self._runs, self._switches, self._fallback_jobs, self._effects, self._measures)
-        return min(self.ledger.core.next_s, self.ledger.due_s, *(each.next_s for each in parts))
+        ledger, runs_s = self.ledger, self._runs.next_s if self.ledger.holds else math.inf
+        checks_s = (each.next_s for each in self._checks)
+        return min(ledger.core.next_s, ledger.due_s, runs_s, self._effects.next_s, *checks_s)
+
+    @property
+    def _checks(self) -> Sequence[Switches | FallbackJobs | Measures]:
+        """The parts of the service with periodic checks; all but that of the switches are of held runs."""
+        of_runs = (self._fallback_jobs, self._measures) if self.ledger.holds else ()
+        return (self._switches, *of_runs)
 
     def _recover(self) -> None:
         ledger, executor = self.ledger, self._executor

@@ -58,12 +58,8 @@ class Measures:
         self._counts: dict[tuple[int, str], PacketCount] = {}
         self._shares: dict[tuple[int, str], float] = {}
         self._turn = 0
-        self._next_s = 0.0
-
-    @property
-    def next_s(self) -> float:
-        """Time of the next reading of counters; infinite during a reading, and if no run is held."""
-        return self._next_s if self._ledger.holds else float("inf")
+        self.next_s = 0.0
+        """Time of the next reading of counters, if any run is held; infinite during a reading."""
 
     def share(self, run: int, job: str) -> float | None:
         """Return the fraction, 0 to 1, of a job's packets that found no slot; None: unknown.
@@ -76,7 +72,7 @@ class Measures:
     async def check(self) -> None:
         """Read the counters of up to `AT_ONCE` running jobs, and report changed values to the core."""
         ledger = self._ledger
-        self._next_s = float("inf")
+        self.next_s = float("inf")
         running = {
             (number, name): admission
             for number, hold in ledger.holds.items()
@@ -90,7 +86,7 @@ class Measures:
             jobs = {key: running[key] for key in chosen}
             found = await self._blocking.switches(lambda: self._network.counters(jobs, (*FOUND, *MISSED)))
         finally:
-            self._next_s = ledger.now_s + COUNT_S * max(1.0, len(chosen) / EACH_TIME)
+            self.next_s = ledger.now_s + COUNT_S * max(1.0, len(chosen) / EACH_TIME)
         for each in (self._counts, self._shares):
             for key in each.keys() - running.keys():
                 del each[key]

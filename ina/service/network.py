@@ -28,7 +28,7 @@ from controller.vocabulary import Region, Topology
 from ina.faults import fault_point
 from ina.launch.orders import ON_NO_SWITCH
 from ina.service.records import JobRecord, Wiring
-from ina.service.steps import HeldRun
+from ina.service.steps import HeldRun, hosts
 from ina.service.views import AuditView, DifferenceView
 from ina.switches.admission import deployment
 
@@ -441,15 +441,15 @@ def _revisions(reports: Mapping[str, SwitchReport]) -> dict[str, Revision]:
 
 def without_switch(cluster: Topology, place: Place) -> TreeAdmission:
     """Return the admission of a job whose workers are all on one server, and that needs no switch."""
-    hosts = tuple(dict.fromkeys(place.servers))
-    rack = cluster.rack_of[hosts[0]]
+    used = hosts(place.servers)
+    rack = cluster.rack_of[used[0]]
     here = Admission(
         job=ON_NO_SWITCH,
         counter_row=0,
         region=Region(0, 0),
         generation=1,
         group=0,
-        members=tuple(members_by_switch(cluster, hosts)[rack]),
+        members=tuple(members_by_switch(cluster, used)[rack]),
         fan_in=1,
         window=1,
         result_bitmap=1,

@@ -176,7 +176,7 @@ class Quotas:
         kept = sum(each.reserved for each in self.quotas.values())
         if not kept:
             return ""
-        own = quota.reserved if quota is not None else 0
+        own = self._reserved(wish.tenant)
         taken = sum(max(0, n - self._reserved(each)) for each, n in self._used.items())
         extra = max(0, used + wish.gpus - own) - max(0, used - own)
         if extra > 0 and taken + extra > (free := max(0, self.gpus - kept)):

@@ -50,12 +50,8 @@ class Runs:
         self._failed_s: dict[tuple[int, str], float] = {}
         """By run and job, the time of a job's failure that is not reported before a check of the job's
         network."""
-        self._next_s = 0.0
-
-    @property
-    def next_s(self) -> float:
-        """Time of the next check of runs; infinite if no run is held."""
-        return self._next_s if self._ledger.holds else math.inf
+        self.next_s = 0.0
+        """Time of the next check of runs, if any run is held."""
 
     def forget(self, names: Iterable[str]) -> None:
         """Discard what this object has stored about jobs that are over."""
@@ -65,7 +61,7 @@ class Runs:
 
     def look_soon(self) -> None:
         """Make the next check of the runs due now."""
-        self._next_s = 0.0
+        self.next_s = 0.0
 
     def see_servers(self) -> None:
         """Report to the core which servers the engine cannot use, or can use again. Raises StoreError."""
@@ -79,9 +75,9 @@ class Runs:
     def look(self) -> None:
         """Check the status of all held runs if a check is due, and report changes to the core."""
         holds, now_s = self._ledger.holds, self._ledger.now_s
-        if now_s < self._next_s:
+        if now_s < self.next_s:
             return
-        self._next_s = now_s + max(LOOK_S, len(holds) / LOOKS_PER_S)
+        self.next_s = now_s + max(LOOK_S, len(holds) / LOOKS_PER_S)
         wanted = {run.number for run in self._ledger.desired().runs}
         for number, hold in list(holds.items()):
             if hold.stage != "running" or hold.busy or number not in wanted:

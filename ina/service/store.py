@@ -27,7 +27,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import controller
 from controller.switches.leases import is_running
@@ -86,7 +86,7 @@ def read_witness(folder: Path, *, doubted: bool = False) -> dict[str, Any] | Non
     )
 
 
-class Store(ServiceState):
+class Store(ServiceState, contextlib.AbstractContextManager["Store"]):
     """An open state on disk, for use by one thread at a time.
 
     Attributes:
@@ -208,9 +208,6 @@ class Store(ServiceState):
                 f"{self._path} has version {version}; the newest that this ina can read is {VERSION}: use a"
                 " newer ina, or another --state"
             )
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -200,8 +200,8 @@ class FallbackJobs:
         self._fallbacks = fallbacks
         self._blocking = blocking
         self._on_loss = on_loss
-        self._busy = False
-        self._next_s = 0.0
+        self.next_s = 0.0
+        """Time of the next check of fallback servers, if any run is held; infinite during a check."""
         self._served: set[str] = set()
         """Fallback servers to which this daemon has sent jobs. Other fallback servers may still have jobs
         that an earlier daemon has sent."""
@@ -216,11 +216,6 @@ class FallbackJobs:
         gone = self._ledger.now_s - ended_s <= ILL_S
         return f"its fallback server at {place.fallback} had ended" if gone else ""
 
-    @property
-    def next_s(self) -> float:
-        """Time of the next check of fallback servers; infinite during a check, and if no check is needed."""
-        return math.inf if self._busy or not self._ledger.holds else self._next_s
-
     async def serve(self, hold: HeldRun) -> None:
         """Send each fallback server of a run's jobs the list of all jobs that are placed on that server.
 
@@ -230,7 +225,7 @@ class FallbackJobs:
 
     async def check(self) -> None:
         """See which fallback servers have ended. Send their jobs to those that an earlier daemon has used."""
-        self._busy = True
+        self.next_s = math.inf
         running = (hold for hold in self._ledger.holds.values() if hold.stage == "running")
         places = (place for hold in running for place in hold.run.places.values())
         resumed = {place.fallback for place in places if place.fallback} - self._served
@@ -244,8 +239,7 @@ class FallbackJobs:
             with contextlib.suppress(OSError):  # a process cannot be started again; the next check retries it
                 ended = await self._blocking.fallbacks(self._fallbacks.check) | ended
         finally:
-            self._busy = False
-            self._next_s = self._ledger.now_s + FALLBACK_S
+            self.next_s = self._ledger.now_s + FALLBACK_S
         for server, why in ended.items():
             if self._on_loss is None:
                 if not self._lost.get(server):

@@ -1,15 +1,14 @@
-"""Admits a job to the switches of a run and removes it again: table entries and ports."""
+"""Plans how the switches of a run serve a job: its hosts, ports and slots."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from controller import ControllerError, Member, NoSuchJob, Region, Registration
-from controller.switches.layout import Branch, Deployment, TreeAdmission, deployment_of
+from controller import Member, Region
+from controller.switches.layout import Branch, Deployment, deployment_of
 from controller.switches.model import INA_UDP_PORT, SwitchInfo, Uplink
 from controller.vocabulary import Job, Topology, Tree
 from controller.vocabulary.topology import spread
@@ -18,47 +17,27 @@ from ina.errors import BadRun
 from ina.launch.spec import SHARED_WINDOW, LaunchSpec, MachineAtPort
 from ina.switches.fabric import SwitchFabric
 
-_log = logging.getLogger(__name__)
 
-
-@contextlib.contextmanager
-def admitted(
-    fabric: SwitchFabric,
-    spec: LaunchSpec,
-    registered: Registration | None,
-    region: Region | None = None,
-) -> Iterator[TreeAdmission]:
-    """Admit a job to the switches inside the context.
+def desired(
+    fabric: SwitchFabric, spec: LaunchSpec, region: Region | None, stack: contextlib.ExitStack
+) -> Deployment:
+    """Return the deployment of a job, for `controller.Fleet.admit`.
 
     Args:
         fabric: The switches.
         spec: The job.
-        registered: What the switches store about the job for other processes; None: nothing.
         region: The job's slots, if slots are shared; None: the slots in `spec`, or all slots.
+        stack: Closing it ends the reservation of the job's hosts, if any.
 
-    Raises:
-        ControllerError: a switch refused the job; the job is then on no switch.
-        AddressTaken: another process has the address of one of the job's hosts.
+    Raises the errors of `reserved`, and BadRun if several workers would be at one switch port.
     """
-    with contextlib.ExitStack() as stack:
-        if region is None and fabric.offers.shared and spec.job.slots is not None:
-            region = Region(spec.first_slot, spec.job.slots)
-        if fabric.topology is None:
-            desired = _at_one_switch(fabric, spec, region)
-        else:
-            desired = _on_hosts(fabric, spec, _hosts(fabric, spec, stack), region)
-        with fabric.lock:
-            tree = fabric.fleet.admit(desired, ports=_ports(fabric), registration=registered)
-        stack.callback(_remove, fabric, tree)
-        yield tree
-
-
-def _hosts(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack) -> Sequence[str]:
-    """Return the host of each of the job's workers; `stack` ends the reservation of hosts, if any."""
+    if region is None and fabric.offers.shared and spec.job.slots is not None:
+        region = Region(spec.first_slot, spec.job.slots)
+    if fabric.topology is None:
+        return _at_one_switch(fabric, spec, region)
     if spec.places:
         _check_one_each(spec)
-        return spec.places
-    return reserved(fabric, spec.children, stack)
+    return _on_hosts(fabric, spec, spec.places or reserved(fabric, spec.children, stack), region)
 
 
 def reserved(
@@ -75,12 +54,6 @@ def reserved(
         beside: The hosts of a group's ranks in their job: the group gets further hosts at their switches, or
             any free hosts in a topology that the user has given. Empty: the workers are no group.
 
-    Args:
-        fabric: The switches.
-        workers: Number of workers.
-        stack: Ends the reservation when it is closed.
-        beside: The hosts of the ranks of a group; (): the workers are no group.
-
     Raises:
         BadSpec: too few hosts are free, or a switch has no further port.
         ProcessFailed: a port could not be opened.
@@ -96,10 +69,6 @@ def reserved(
             fabric.taken.add(found[-1])
             stack.callback(fabric.taken.discard, found[-1])
     return found
-
-
-def _member(rank: int) -> Member:
-    return Member(rank, None, f"02:00:00:00:00:{rank + 1:02x}", f"10.0.0.{rank + 1}", INA_UDP_PORT)
 
 
 def _members_of(machines: Sequence[MachineAtPort], spec: LaunchSpec) -> list[Member]:
@@ -124,12 +93,6 @@ def _check_one_each(spec: LaunchSpec) -> None:
     """Raise BadRun if several workers would be at one switch port."""
     if not spec.hierarchical and any(len(ranks) > 1 for ranks in spec.machines):
         raise BadRun("several ranks on one machine need --hierarchical", setting="machines")
-
-
-def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
-    """Return the ports from which the controller chooses, by switch; {} if the topology sets the ports."""
-    attached = fabric.spec.attached
-    return {fabric.root: attached.ports} if attached else {}
 
 
 def _on_hosts(
@@ -193,7 +156,10 @@ def _at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None
     if attached and attached.machines:
         members = _members_of(attached.machines, spec)
     else:
-        members = [_member(rank) for rank in range(spec.children)]
+        members = [
+            Member(rank, None, f"02:00:00:00:00:{rank + 1:02x}", f"10.0.0.{rank + 1}", INA_UDP_PORT)
+            for rank in range(spec.children)
+        ]
     uplink = None
     if fabric.offers.shared:
         uplink = Uplink(fabric.fallback_switch_port, mac="02:00:00:00:fb:01", ip="10.0.255.2")
@@ -222,15 +188,3 @@ def _memory(job: Job, children: int, offers: SwitchInfo, queue_packets: int | No
         "window": window if offers.salted else window_for(window),
         "preempt": job.preempt and not offers.salted,  # programs with salted packets have no preemption
     }
-
-
-def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
-    if fabric.switch_ended() is not None:
-        return
-    try:
-        with fabric.asking():
-            fabric.fleet.remove(tree)
-    except NoSuchJob:
-        return  # another process removed it
-    except ControllerError as error:
-        _log.warning("job %d may still be on the switch: %s", tree.job, error)

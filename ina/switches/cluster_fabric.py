@@ -6,7 +6,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +18,7 @@ from ina.fallback.process import FallbackServers
 from ina.fallback.remote import RemoteFallback
 from ina.launch.agents import Agents
 from ina.launch.machine_hosts import MachineHosts, identified, reached_at, switch_ip
-from ina.launch.spec import Attachment, ClusterSpec, FabricSpec
+from ina.launch.spec import ClusterSpec, FabricSpec
 from ina.switches import programs
 from ina.switches.fabric import SwitchFabric
 
@@ -54,12 +53,12 @@ def opened(
     topology = cluster.topology
     _check_places(topology, places)
     with contextlib.ExitStack() as stack:
-        agents = None
+        agents = Agents({})
         if launch_with is not None:  # agents start while the switches are asked
             machines = {place: reached_at(topology, place) for place in places}
             agents = stack.enter_context(Agents.launched(machines, launch_with))
         at = {topology.root: stack.enter_context(_connected(topology, topology.root, cluster))}
-        _load(spec, cluster, at)
+        _load(spec, at)
         server = None
         if (offers := at[topology.root].info()).shared:
             server = server_for(topology, places)
@@ -72,13 +71,12 @@ def opened(
             topology = replace(topology, root=topology.rack_of[server])
         for switch in sorted(_between(topology, places) - at.keys()):
             at[switch] = stack.enter_context(_connected(topology, switch, cluster))
-        _load(spec, cluster, at)
+        _load(spec, at)
         for controller in at.values():  # machines send ARP requests for the switches' address
             controller.install([forwarding.own_address(switch_ip(topology), SWITCH_MAC)])
-        if agents is not None:
-            agents.ready()
+        agents.ready()
         hosts = MachineHosts(
-            topology, places, lambda machines: _running_agents(agents), listen=cluster.listen
+            topology, places, lambda machines: contextlib.nullcontext(agents), listen=cluster.listen
         )
 
         def connected(*_: object) -> RemoteFallback:
@@ -91,7 +89,6 @@ def opened(
             topology=topology,
             fleet=Fleet(at),
             hosts=hosts,
-            lease_s=cluster.lease_s,
             server=server,
             fallbacks=FallbackServers(connected),
         )
@@ -137,11 +134,6 @@ def server_for(topology: Topology, places: Collection[str]) -> str | None:
     )
 
 
-def _running_agents(agents: Agents | None) -> AbstractContextManager[Agents]:
-    assert agents is not None, "others start the workers"
-    return contextlib.nullcontext(agents)
-
-
 def _between(topology: Topology, places: Sequence[str]) -> set[str]:
     """Return the switches on the paths from these machines to the root."""
     parents = topology.parents
@@ -158,13 +150,11 @@ def _connected(topology: Topology, switch: str, cluster: ClusterSpec) -> SwitchS
     return connect(address_of(topology, switch), tls=cluster.tls)
 
 
-def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, SwitchSession]) -> None:
+def _load(spec: FabricSpec, at: Mapping[str, SwitchSession]) -> None:
     """Load the program on all switches. Raises ProgramMismatch if a switch cannot serve the same jobs."""
     offers = None
     for switch, controller in at.items():
-        address = address_of(cluster.topology, switch)
-        attachment = Attachment(address=address, tls=cluster.tls, replace_program=cluster.replace_program)
-        programs.load(spec, attachment, controller)
+        programs.load(spec, controller)
         info = controller.info()
         if offers is not None and not info.covers(offers):
             raise ProgramMismatch(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 import softswitch
@@ -84,7 +86,7 @@ class AttachedSwitch:
         return None
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class SwitchFabric:
     """The switches of one command, and the sessions that control them.
 
@@ -95,8 +97,6 @@ class SwitchFabric:
         hosts: The hosts on which workers run.
         fallbacks: The fallback server of all jobs, once a job needs it.
         processes: The switches that are processes of this machine, by name.
-        lease_s: Time for which a job stays admitted without renewal, in seconds; None: jobs need no leases,
-            because the switches end with this process.
         queue_packets: Number of packets that a port of slow switches can queue, which limits windows; None:
             the switches are not slow.
         server: The host of the fallback server; None: the first suitable host at the root.
@@ -112,7 +112,6 @@ class SwitchFabric:
     hosts: Hosts
     fallbacks: FallbackServers
     processes: Mapping[str, SwitchProcess] = field(default_factory=dict)
-    lease_s: float | None = None
     queue_packets: int | None = None
     server: str | None = None
     hosts_for: Callable[[int], AbstractContextManager[list[str]]] | None = None
@@ -120,24 +119,21 @@ class SwitchFabric:
     fallback_switch_port: int | None = field(default=None, init=False)
     silent: str | None = field(default=None, init=False)
     taken: set[str] = field(default_factory=set, init=False)
-    _offers: SwitchInfo | None = field(default=None, init=False)
 
     @property
     def root(self) -> str:
         """The root switch's name."""
         return self.topology.root if self.topology else next(iter(self.fleet.controllers))
 
-    @property
+    @cached_property
     def offers(self) -> SwitchInfo:
         """What the switches' program offers to jobs: lanes, slots, features. Raises ControllerError."""
-        if self._offers is None:
-            self._offers = self.fleet.controllers[self.root].info()
-        return self._offers
+        return self.fleet.controllers[self.root].info()
 
     @property
     def asked_by_others(self) -> bool:
         """Whether other processes, too, can send requests to the switches' P4Runtime."""
-        return self.lease_s is not None or self.spec.p4runtime != PRIVATE
+        return self.spec.lease_s is not None or self.spec.p4runtime != PRIVATE
 
     @property
     def server_host(self) -> str:
@@ -223,13 +219,9 @@ class SwitchFabric:
         The reason `stranger` counts packets that a UDP port of a switch or a host received from a sender that
         is not the port's peer. Raises ControllerError.
         """
-        total = {"stranger": self.hosts.strangers()}
-        total["stranger"] += sum(switch.strangers() for switch in self._embedded().values())
+        strangers = self.hosts.strangers() + sum(each.strangers() for each in self._embedded().values())
         with self.asking():
-            for counts in self.fleet.refused().values():
-                for name, number in counts.items():
-                    total[name] = total.get(name, 0) + number
-        return {name: number for name, number in total.items() if number}
+            return +sum(map(Counter, self.fleet.refused().values()), Counter(stranger=strangers))
 
     def close(self) -> None:
         """Stop the fallback server, and disconnect from the switches without stopping them."""
@@ -275,7 +267,7 @@ def open_fabric(
 
 def _attached(spec: FabricSpec, attached: Attachment, stack: contextlib.ExitStack) -> SwitchFabric:
     controller = stack.enter_context(connect(attached.address, tls=attached.tls))
-    programs.load(spec, attached, controller)
+    programs.load(spec, controller)
     attached, switch, addresses = _with_ports(attached)
     stack.callback(addresses.close)
     hosts: Hosts = PortHosts({ATTACHED: switch}, addresses)
@@ -288,7 +280,6 @@ def _attached(spec: FabricSpec, attached: Attachment, stack: contextlib.ExitStac
         fleet=Fleet({ATTACHED: controller}),
         hosts=hosts,
         fallbacks=FallbackServers(lambda *_: _fallback_process(fabric)),
-        lease_s=attached.lease_s,
     )
     return fabric
 
@@ -315,7 +306,7 @@ def _started(
     controllers = {name: stack.enter_context(control(switch, spec)) for name, switch in switches.items()}
     hosts = PortHosts(switches, addresses)
     fabric = SwitchFabric(
-        spec=spec,
+        spec=replace(spec, lease_s=None),
         topology=topology,
         fleet=Fleet(controllers),
         hosts=hosts,

@@ -8,7 +8,7 @@ from functools import cache
 import softswitch
 from controller import ProgramBundle, ProgramMismatch, SwitchInfo, SwitchSession, connect, source_of
 from ina.errors import BadRun
-from ina.launch.spec import DEFAULT_LANES, DEFAULT_PROGRAM, Attachment, FabricSpec
+from ina.launch.spec import DEFAULT_LANES, DEFAULT_PROGRAM, FabricSpec
 from p4src.programs import is_file
 
 
@@ -38,7 +38,7 @@ def settled(spec: FabricSpec) -> tuple[FabricSpec, SwitchInfo]:
     """
     if spec.attached:
         with connect(spec.attached.address, tls=spec.attached.tls) as controller:
-            wanted, offers = choice(spec, spec.attached, controller)
+            wanted, offers = choice(spec, controller)
         return replace(spec, program=wanted.name if wanted else None, lanes=offers.lanes), offers
     program = spec.program or DEFAULT_PROGRAM
     offers = bundle(program, spec.lanes or DEFAULT_LANES).offers()
@@ -46,9 +46,7 @@ def settled(spec: FabricSpec) -> tuple[FabricSpec, SwitchInfo]:
     return replace(spec, program=program, lanes=offers.lanes), offers
 
 
-def choice(
-    spec: FabricSpec, attached: Attachment, controller: SwitchSession
-) -> tuple[ProgramBundle | None, SwitchInfo]:
+def choice(spec: FabricSpec, controller: SwitchSession) -> tuple[ProgramBundle | None, SwitchInfo]:
     """Return the program that a running switch must have, and what jobs are offered on it.
 
     The program is None if none was requested: the switch keeps its running program. If a program of p4src was
@@ -57,7 +55,7 @@ def choice(
 
     Raises the errors of `settled`.
     """
-    running = None if attached.replace_program else _running(controller)
+    running = None if spec.replace_program else _running(controller)
     if running is not None and spec.program is None:
         _check_lanes(spec, running)
         return None, running
@@ -70,11 +68,11 @@ def choice(
     return wanted, offers
 
 
-def load(spec: FabricSpec, attached: Attachment, controller: SwitchSession) -> None:
+def load(spec: FabricSpec, controller: SwitchSession) -> None:
     """Load the program of `choice` on a running switch. Raises the errors of `settled`, and OtherProgram."""
-    wanted, _ = choice(spec, attached, controller)
+    wanted, _ = choice(spec, controller)
     if wanted is not None:
-        controller.load(wanted, replace=attached.replace_program, similar=not is_file(wanted.name))
+        controller.load(wanted, replace=spec.replace_program, similar=not is_file(wanted.name))
 
 
 def _running(controller: SwitchSession) -> SwitchInfo | None:

@@ -30,8 +30,6 @@ from ina.switches.fabric import SwitchFabric, open_fabric
 from ina.switches.programs import bundle
 
 CAPTURE_BYTES = 10**9
-LEASE_S = 60.0
-"""Time after which the jobs of a run that was killed may be removed from the switches, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +105,14 @@ def opened(state: State) -> Iterator[SwitchFabric]:
             fleet=Fleet(at),
             hosts=TestbedHosts(state),
             processes={name: TestbedSwitch(name, process) for name, process in state.switches.items()},
-            lease_s=LEASE_S,
             queue_packets=target_of(state.program).queue_packets,
             fallbacks=FallbackServers(
                 lambda *_: TestbedFallback(state, fabric.server_host, lanes=fabric.offers.lanes)
             ),
             hosts_for=lambda workers: hosts_for(state, workers),
         )
-        try:
-            yield fabric
-        finally:
-            fabric.close()
+        connections.callback(fabric.close)
+        yield fabric
 
 
 def _check_switches(state: State) -> None:

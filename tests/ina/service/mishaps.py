@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from benchmarks.service.mishaps import KINDS
+from benchmarks.service.mishaps import KINDS, Wrong
 from controller.errors import BadSpec
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job, Topology
@@ -31,10 +31,6 @@ STAGES_S: tuple[tuple[float, ...], ...] = ((),)
 BURST = (8, 24)
 MOST_STEPS = 60
 """Within so many steps the daemon dies that is to die at one."""
-
-
-class Wrong(AssertionError):
-    """What a schedule must not end in."""
 
 
 class Mishaps:

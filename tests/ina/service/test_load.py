@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -27,20 +27,11 @@ from ina.service.store import Store
 from ina.service.threads import Threads
 from tests.ina.service.bed import TIMEOUT_S
 from tests.ina.service.reached import program, reached
+from tests.ina.service.served import LEFT, Served
 
 
 def job(name: str) -> Job:
     return Job(name=name, workers=1, command=("true",), iterations=1000, servers=("h1",))
-
-
-def limit(store: Store, pages: int) -> None:
-    """Have the state's file not grow above so many pages: SQLite says of it what it says of a full disk."""
-    store._database.execute(f"PRAGMA max_page_count = {pages}")
-
-
-def size(store: Store) -> int:
-    (pages,) = store._database.execute("PRAGMA page_count").fetchone()
-    return int(pages)
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -60,11 +51,11 @@ def no_server(*_: object) -> Fallback:
 
 
 @contextlib.asynccontextmanager
-async def living(folder: Path, executor: NoWorkers, racks: int = 8) -> AsyncIterator[tuple[Daemon, Store]]:
+async def living(folder: Path, executor: NoWorkers) -> AsyncIterator[Daemon]:
     """Have a daemon live whose jobs are nothing but known."""
     with Store(folder) as store:
         daemon = Daemon(
-            Ledger(store, cluster(2, racks), Policies(), Clock(0.0, 0.0, wall=lambda: 0.0)),
+            Ledger(store, cluster(2, 8), Policies(), Clock(0.0, 0.0, wall=lambda: 0.0)),
             testbed="none",
             switches=ClusterNetwork(unused_switch, program()),
             executor=executor,
@@ -74,7 +65,7 @@ async def living(folder: Path, executor: NoWorkers, racks: int = 8) -> AsyncIter
         running = asyncio.create_task(daemon.run())
         try:
             await until(lambda: not daemon.ready)
-            yield daemon, store
+            yield daemon
             assert not running.done(), "it lives"
         finally:
             running.cancel()
@@ -82,45 +73,37 @@ async def living(folder: Path, executor: NoWorkers, racks: int = 8) -> AsyncIter
                 await running
 
 
-def test_on_a_full_disk_submissions_are_refused_and_the_daemon_goes_on(tmp_path: Path) -> None:
-    executor = NoWorkers(tmp_path / "runs")
+async def test_on_a_full_disk_submissions_are_refused_and_the_daemon_goes_on(served: Served) -> None:
+    async def fill(name: str) -> list[str]:
+        served.fill_disk()
+        refused: list[str] = []
+        for number in range(200):  # what is left of the last page
+            try:
+                await served.daemon.submit([job(f"{name}-{number}")])
+            except StoreError as error:
+                refused.append(str(error))
+        assert "full" in served.daemon.ledger.store.trouble
+        return refused
 
-    async def life() -> None:
-        async with living(tmp_path, executor, 2) as (daemon, store):
-            await daemon.submit([job("first")])
-            await until(lambda: daemon.reports.record("first").state == "running")
-
-            limit(store, size(store))
-            refused: list[str] = []
-            for number in range(200):  # what is left of the last page
-                try:
-                    await daemon.submit([job(f"more-{number}")])
-                except StoreError as error:
-                    refused.append(str(error))
-            assert refused
-            assert all("full" in each for each in refused)
-            assert "full" in daemon.ledger.store.trouble
-            assert all(each.name == "first" or each.state != "refused" for each in daemon.reports.records())
-            with contextlib.suppress(StoreError):
-                await daemon.cancel("first")  # its workers are to end, which has to be written down first
-            await asyncio.sleep(0.6)
-
-            limit(store, 1 << 30)
-            with contextlib.suppress(Conflict):  # it was written down after all
-                await daemon.cancel("first")
-            await daemon.submit([job("last")])
-            await until(lambda: daemon.reports.record("first").state == "cancelled" and not executor.lives(0))
-            assert daemon.ledger.store.trouble == ""
-
-            limit(store, size(store))
-            for number in range(200):
-                with contextlib.suppress(StoreError):
-                    await daemon.submit([job(f"again-{number}")])
-            assert "full" in daemon.ledger.store.trouble
-            limit(store, 1 << 30)
-            await until(lambda: not daemon.ledger.store.trouble)  # although nobody asks for anything
-
-    asyncio.run(life())
+    served.world.iterations = defaultdict(lambda: 10)
+    await served.submit("first", 100_000, (LEFT,))
+    refused = await fill("more")
+    assert refused
+    assert all("full" in each for each in refused)
+    assert all(each.name == "first" or each.state != "refused" for each in served.daemon.reports.records())
+    with contextlib.suppress(StoreError):
+        await served.daemon.cancel("first")  # its workers are to end, which has to be written down first
+    await asyncio.sleep(3.0)
+    served.fill_disk(room=True)
+    with contextlib.suppress(Conflict):  # it was written down after all
+        await served.daemon.cancel("first")
+    await served.daemon.submit([job("last")])
+    assert await served.over("first", "last") == ["cancelled", "completed"]
+    await served.until(lambda: not served.world.runs)
+    assert served.daemon.ledger.store.trouble == ""
+    await fill("again")
+    served.fill_disk(room=True)
+    await served.until(lambda: not served.daemon.ledger.store.trouble)  # although nobody asks for anything
 
 
 class Looks(NoWorkers):
@@ -143,7 +126,7 @@ def test_submissions_that_come_at_once_share_a_sync_and_none_is_answered_before_
     fsync = os.fsync
 
     async def life() -> None:
-        async with living(tmp_path, NoWorkers(tmp_path / "runs")) as (daemon, _):
+        async with living(tmp_path, NoWorkers(tmp_path / "runs")) as daemon:
 
             def counted(file: int) -> None:
                 syncs.append(sum(task.done() for task in tasks))
@@ -163,7 +146,7 @@ def test_many_runs_are_looked_at_less_often(tmp_path: Path) -> None:
     executor = Looks(tmp_path / "runs")
 
     async def life() -> None:
-        async with living(tmp_path / "state", executor) as (daemon, _):
+        async with living(tmp_path / "state", executor) as daemon:
             await daemon.submit([job(f"job-{number}") for number in range(8)])
             await until(lambda: all(record.state == "running" for record in daemon.reports.records()))
             executor.looks.clear()

@@ -399,7 +399,6 @@ def fabric_of(world: World) -> FabricNetwork:
         topology=world.cluster,
         fleet=world.fleet(),
         hosts=UdpHosts(""),
-        lease_s=60.0,
         fallbacks=FallbackServers(lambda *_: VirtualFallback(world, fabric.server_host)),
     )
     return AuditedFabric(fabric, world.specs, scheduled=True)
