@@ -72,7 +72,7 @@ class TofinoTarget:
         self._physical: ProgramInfo | None = None
         self._program_read = False
         self.address, self.close, self.turn = target.address, target.close, target.turn
-        self.expect_silence, self.runs = target.expect_silence, target.runs
+        self.runs = target.runs
 
     @property
     def restarts(self) -> int:
@@ -86,6 +86,10 @@ class TofinoTarget:
         Valid only within `turn`.
         """
         return self._target.undisturbed
+
+    def expect_silence(self) -> None:
+        """Limit the next call's wait for any answer to 1 s."""
+        self._target.expect_silence()
 
     def program(self) -> ProgramInfo | None:
         """Return the description of the loaded program, or None if there is none."""
