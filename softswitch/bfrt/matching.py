@@ -31,7 +31,7 @@ from softswitch.p4runtime import entities
 from softswitch.p4runtime.errors import InvalidArgument, NotFound, OutOfRange, PermissionDenied, Unimplemented
 from softswitch.p4runtime.schema import ArrayInfo, TableSchema
 from softswitch.p4runtime.state import Bundle, Device
-from softswitch.p4runtime.translate import encode
+from softswitch.p4runtime.translate import ANY, encode, match_field
 
 COUNTER_BYTES, COUNTER_PACKETS, COUNTER_INDEX, REGISTER_INDEX = 65553, 65554, 65556, 65557
 """Field ids for counters and registers; no action parameter has one of these ids."""
@@ -199,6 +199,7 @@ class _Matching:
     def __init__(self, device: Device, bundle: Bundle, table: TableSchema, prefix: str) -> None:
         self._device = device
         self._own = table
+        self._fields = {field.id: field for field in table.fields}
         key = [
             Column(f.id, f.name.replace("$valid$", "$valid"), "bytes", f.width, _MATCHES[f.match])
             for f in table.fields
@@ -310,14 +311,12 @@ class _Matching:
         full = (1 << column.bits) - 1
         match wanted:
             case "exact":
-                value = number(field.exact.value, column)
-                message.match.add(field_id=column.id).exact.value = encode(value)
+                pattern = ir.Pattern("exact", number(field.exact.value, column))
             case "ternary":
                 mask = number(field.ternary.mask, column)
-                value = number(field.ternary.value, column) & mask
-                if mask:
-                    to = message.match.add(field_id=column.id).ternary
-                    to.value, to.mask = encode(value), encode(mask)
+                pattern = (
+                    ir.Pattern("mask", number(field.ternary.value, column) & mask, mask) if mask else ANY
+                )
             case "lpm":
                 length = field.lpm.prefix_len
                 if not 0 <= length <= column.bits:
@@ -325,18 +324,14 @@ class _Matching:
                         f"prefix length {length} is negative or above the width of '{column.name}'"
                     )
                 mask = full >> (column.bits - length) << (column.bits - length)
-                if length:
-                    to = message.match.add(field_id=column.id).lpm
-                    to.value, to.prefix_len = encode(number(field.lpm.value, column) & mask), length
+                pattern = ir.Pattern("mask", number(field.lpm.value, column) & mask, mask) if length else ANY
             case "range":
                 low, high = number(field.range.low, column), number(field.range.high, column)
-                if (low, high) != (0, full):
-                    to = message.match.add(field_id=column.id).range
-                    to.low, to.high = encode(low), encode(high)
+                pattern = ANY if (low, high) == (0, full) else ir.Pattern("range", low, high)
             case _:
-                if field.optional.is_valid:
-                    to = message.match.add(field_id=column.id).optional
-                    to.value = encode(number(field.optional.value, column))
+                value = field.optional.value
+                pattern = ir.Pattern("exact", number(value, column)) if field.optional.is_valid else ANY
+        match_field(message.match, self._fields[column.id], pattern)
 
     def _filled(self, wanted: Any, entry: Any, old: Any) -> Any:
         """Return the P4Runtime entry `wanted` with the action and counter values of the BF Runtime `entry`.
@@ -370,13 +365,9 @@ class _Matching:
             kept = {param.param_id: param.value for param in old.action.action.params}
         message.action.action.action_id = action.id
         for column in action.data:
-            if column.name in given:
-                value = encode(given[column.name])
-            elif column.id in kept:
-                value = kept[column.id]
-            else:
-                value = encode(0)  # as in the chip's drivers: published controllers omit parameters
-            message.action.action.params.add(param_id=column.id, value=value)
+            value = encode(given[column.name]) if column.name in given else kept.get(column.id)
+            # 0 as in the chip's drivers: published controllers omit parameters.
+            message.action.action.params.add(param_id=column.id, value=value or encode(0))
 
     # ------------------------------------------------------------------ reading
 

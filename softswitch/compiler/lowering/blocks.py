@@ -301,11 +301,7 @@ class _States:
         """
         if path_of(expr) is not None or isinstance(expr, ir.Const):
             return expr
-        scalar = expr.type
-        assert isinstance(scalar, ir.Bits | ir.Bool | ir.Enum)
-        variable = self._body.temporary(scalar, "subject", expr.pos)
-        self._body.out.append(ir.Assign(variable, expr, pos=expr.pos))
-        return variable
+        return self._body.held(expr, "subject", expr.pos)
 
     def _value_set(self, case: ast.SelectCase) -> ValueSet | None:
         """Return the value set that a case names; None if it names none."""

@@ -296,8 +296,7 @@ def _short_circuit(body: Body, expr: ast.BinaryExpr) -> Value:
     effects = body.take_since(mark)
     if not effects:
         return Run(t.BOOL, joined(expr.op, left, right, expr.pos))
-    outcome = body.temporary(t.BOOL, "condition", expr.pos)
-    body.out.append(ir.Assign(outcome, left, pos=expr.pos))
+    outcome = body.held(left, "condition", expr.pos)
     branch = (*effects, ir.Assign(outcome, right, pos=expr.pos))
     then, otherwise = (branch, ()) if expr.op == "&&" else ((), branch)
     body.out.append(ir.If(outcome, then, otherwise, pos=expr.pos))

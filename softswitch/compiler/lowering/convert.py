@@ -332,9 +332,7 @@ def saved(body: Body, value: Value, hint: str, pos: ir.Position) -> Value:
         return _save_group(body, value, pos)
     if not isinstance(value, Run) or isinstance(value.expr, ir.Const):
         return value
-    variable = body.temporary(value.type, hint, pos)
-    body.out.append(ir.Assign(variable, value.expr, pos=pos))
-    return Run(value.type, variable)
+    return Run(value.type, body.held(value.expr, hint, pos))
 
 
 def steady(body: Body, value: Run, pos: ir.Position) -> Run:
@@ -352,10 +350,7 @@ def _steady(body: Body, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
         case ir.Index(type_, base, index, pos=place):
             base = _steady(body, base, pos)
             if not isinstance(index, ir.Const):
-                assert isinstance(index.type, ir.Bits)
-                variable = body.temporary(index.type, "index", pos)
-                body.out.append(ir.Assign(variable, index, pos=pos))
-                index = variable
+                index = body.held(index, "index", pos)
             return ir.Index(type_, base, index, pos=place)
         case ir.Next() | ir.Last():
             raise Unsupported(

@@ -156,10 +156,7 @@ def _cell(call: MethodCall, number: int) -> tuple[tuple[str, ...], ir.Expr]:
     parts, index = call.body.unit.register_arrays[call.on.name].parts, call.scalar(number, "the index")
     if len(parts) == 1 or isinstance(index, ir.Const):
         return parts, index
-    assert isinstance(index.type, ir.Bits)
-    variable = call.body.temporary(index.type, "index", call.place(number))
-    call.body.out.append(ir.Assign(variable, index, pos=call.place(number)))
-    return parts, variable
+    return parts, call.body.held(index, "index", call.place(number))
 
 
 def _read_register(call: MethodCall) -> Value:

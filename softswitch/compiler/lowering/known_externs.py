@@ -130,8 +130,7 @@ def lookahead(body: Body, expr: ast.CallExpr) -> Value:
     if isinstance(scalar, ir.Bool):
         return Run(type_, ir.Cast(t.BOOL, whole, pos=expr.pos))
     # Read once, before a part is used, as the packet may be too short.
-    ahead = body.temporary(ir.Bits(width), "ahead", expr.pos)
-    body.out.append(ir.Assign(ahead, whole, pos=expr.pos))
+    ahead = body.held(whole, "ahead", expr.pos)
     value, _ = _unpack(type_, ahead, width, expr.pos)
     variable = Run(type_, body.temporary(type_, "lookahead", expr.pos), writable=True)
     store(body, variable, value, expr.pos)

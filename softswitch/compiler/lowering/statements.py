@@ -140,8 +140,7 @@ def _for_in(body: Body, loop: ast.ForIn) -> None:
             f"there is no loop over {show(collection)}", loop.collection.pos, "low .. high, or a list"
         )
     target = _loop_variable(body, loop)
-    number = body.temporary(t.BIT32, "element", loop.pos)
-    body.out.append(ir.Assign(number, ir.Const(t.BIT32, 0, pos=loop.pos), pos=loop.pos))
+    number = body.held(ir.Const(t.BIT32, 0, pos=loop.pos), "element", loop.pos)
     cases: list[tuple[tuple[ir.Const, ...], tuple[ir.Stmt, ...]]] = []
     for i, part in enumerate(parts_of(collection, loop.pos)):
         with body.block() as chosen:

@@ -322,6 +322,12 @@ class Body:
             )
         return ir.Var(lowered, self.unit.variable(f"{self.prefix}.{hint}", lowered), pos=pos)
 
+    def held(self, value: ir.Expr, hint: str, pos: ir.Position) -> ir.Var:
+        """Emit the copy of a value to a new variable, and return the variable; `hint` is part of its name."""
+        variable = ir.Var(value.type, self.unit.variable(f"{self.prefix}.{hint}", value.type), pos=pos)
+        self.out.append(ir.Assign(variable, value, pos=pos))
+        return variable
+
 
 def constant_body(unit: Unit, scope: Scope) -> Body:
     """Return a `Body` for expressions that must be known at compile time."""

@@ -429,9 +429,7 @@ def _port_metadata(body: Body, expr: ast.CallExpr) -> Value:
     assert isinstance(size.value, Run)
     value = lookahead(body, expr)
     if isinstance(value, Run) and not isinstance(value.expr, ir.Var):
-        variable = body.temporary(value.type, "port_metadata", expr.pos)
-        body.out.append(ir.Assign(variable, value.expr, pos=expr.pos))
-        value = Run(value.type, variable)
+        value = Run(value.type, body.held(value.expr, "port_metadata", expr.pos))
     body.out.append(ir.Advance(size.value.expr, pos=expr.pos))
     return value
 

@@ -183,9 +183,7 @@ def _index(body: Body, value: Value | None, pos: ir.Position) -> ir.Expr:
         return value.expr  # without a copy: registers with the same index are stored side by side
     if not isinstance(t.lowered(value.type), ir.Bits):
         raise CompileError(f"the index is {show(value)}", pos, "bit<W>")
-    variable = body.temporary(value.type, "index", pos)
-    body.out.append(ir.Assign(variable, value.expr, pos=pos))
-    return variable
+    return body.held(value.expr, "index", pos)
 
 
 def direct_cells(register: Object, type_: t.Type, initial: Sequence[int]) -> tuple[ir.DirectCell, ...]:
@@ -294,8 +292,7 @@ def execute_math(call: MethodCall) -> Value:
         power = _op("<<" if unit.shift > 0 else ">>", exponent, 1, pos)
     if unit.invert:
         power = ir.Binary(_EXPONENT, "-", ir.Const(_EXPONENT, 0, pos=pos), power, pos=pos)
-    shift = body.temporary(_EXPONENT, "shift", pos)
-    body.out.append(ir.Assign(shift, _op("+", power, unit.scale % 256, pos), pos=pos))
+    shift = body.held(_op("+", power, unit.scale % 256, pos), "shift", pos)
     found = ir.Cast(_RESULT, _chosen(unit.entries, entry, pos), pos=pos)
     negative = ir.Binary(t.BOOL, ">=", shift, ir.Const(_EXPONENT, 128, pos=pos), pos=pos)
     down = ir.Binary(_EXPONENT, "-", ir.Const(_EXPONENT, 0, pos=pos), shift, pos=pos)
@@ -310,11 +307,8 @@ def _normalised(body: Body, number: ir.Expr, shift: int, pos: ir.Position) -> tu
 
     Return the index in the math unit's table (32 bits), and the exponent (8 bits).
     """
-    rest, exponent = body.temporary(_INPUT, "rest", pos), body.temporary(_EXPONENT, "exponent", pos)
-    body.out += [
-        ir.Assign(rest, number, pos=pos),
-        ir.Assign(exponent, ir.Const(_EXPONENT, 31, pos=pos), pos=pos),
-    ]
+    rest = body.held(number, "rest", pos)
+    exponent = body.held(ir.Const(_EXPONENT, 31, pos=pos), "exponent", pos)
     for step in (16, 8, 4, 2, 1):
         free = ir.Binary(t.BOOL, "<", rest, ir.Const(_INPUT, 1 << (32 - step), pos=pos), pos=pos)
         moved = ir.Assign(rest, _op("<<", rest, step, pos), pos=pos)
@@ -433,14 +427,9 @@ def _value(call: MethodCall) -> ir.Expr:
     The variable holds the value with `_FRACTION` fraction bits.
     """
     pos = call.pos
-    variable = call.body.temporary(_WORD, "value", pos)
     number = bits_cast(_WORD, scalar(call.body, call.values[0], pos, "the value"), pos)
-    call.body.out.append(
-        ir.Assign(
-            variable, ir.Binary(_WORD, "<<", number, ir.Const(_WORD, _FRACTION, pos=pos), pos=pos), pos=pos
-        )
-    )
-    return variable
+    shifted = ir.Binary(_WORD, "<<", number, ir.Const(_WORD, _FRACTION, pos=pos), pos=pos)
+    return call.body.held(shifted, "value", pos)
 
 
 class _FilterCells:
@@ -453,16 +442,14 @@ class _FilterCells:
         self._index: ir.Expr | None = None
         self.cell: dict[str, ir.Expr] = {}
         if len(call.values) > 1:
-            self._index = body.temporary(_HALF, "index", pos)
             index = bits_cast(_HALF, scalar(body, call.values[1], pos, "the index"), pos)
-            body.out.append(ir.Assign(self._index, index, pos=pos))
+            self._index = body.held(index, "index", pos)
         for name, type_ in base.details.cells.items():
-            variable = body.temporary(type_, name, pos)
-            self.cell[name] = variable
-            if self._index is not None:
-                call.emit("register.read", (variable,), (self._index,), instance=f"{base.name}.{name}")
+            if self._index is None:
+                self.cell[name] = body.held(ir.Const(type_, 0, pos=pos), name, pos)
             else:
-                body.out.append(ir.Assign(variable, ir.Const(type_, 0, pos=pos), pos=pos))
+                self.cell[name] = variable = body.temporary(type_, name, pos)
+                call.emit("register.read", (variable,), (self._index,), instance=f"{base.name}.{name}")
 
     def write(self) -> None:
         """Emit the writes of the average and of the time of its update to the registers."""
@@ -496,14 +483,13 @@ class _FilterCells:
         body, pos = self._body, self._pos
         gress = "ingress" if body.stage is Stage.INGRESS else "egress"
         now = intrinsic_place(body.unit, f"{gress}_from_parser", "global_tstamp", pos)
-        stamp, part = body.temporary(_WORD, "now", pos), body.temporary(_WIDE, "part", pos)
-        body.out.append(ir.Assign(stamp, bits_cast(_WORD, now, pos), pos=pos))
+        stamp = body.held(bits_cast(_WORD, now, pos), "now", pos)
         elapsed = ir.Binary(_WORD, "-", stamp, self.cell["last"], pos=pos)
         elapsed = ir.Binary(
             _WORD, "&", elapsed, ir.Const(_WORD, _ALL - 1, pos=pos), pos=pos
         )  # the clock has 48 bits
         grown = ir.Binary(_WIDE, "*", bits_cast(_WIDE, elapsed, pos), bits_cast(_WIDE, gain, pos), pos=pos)
-        body.out.append(ir.Assign(part, grown, pos=pos))
+        part = body.held(grown, "part", pos)
         whole = ir.Const(_WIDE, _ALL, pos=pos)
         body.out.append(
             ir.If(self.compare(">", part, whole), (ir.Assign(part, whole, pos=pos),), (), pos=pos)
