@@ -214,9 +214,7 @@ class _Life:
             where = f"{self.lost.kind_name} at {_place(self.lost)}"
             full = self.lost.fate == "queue_full"
             return (Cause.QUEUE if full else Cause.LOSS), f"{where}, {self.lost.fate}"
-        if self.detour:
-            return Cause.COLLISIONS, self.detour
-        return Cause.NETWORK, ""
+        return (Cause.COLLISIONS, self.detour) if self.detour else (Cause.NETWORK, "")
 
     def _meet(self, event: Event) -> None:
         if event.lost:
@@ -336,9 +334,7 @@ class _Job:
         last = bisect.bisect_left(results, (at, (-1, -1))) - 1
         if at == now.end_ns:
             last = bisect.bisect_right(results, (at, (1 << 40, 0))) - 1
-        if last < 0 or results[last][0] <= now.begin_ns:
-            return None
-        return results[last]
+        return None if last < 0 or results[last][0] <= now.begin_ns else results[last]
 
     def _last_sender(self, key: _Key, got: int) -> tuple[int, int] | None:
         """Return the last rank to send its contribution before the result arrived, and the time of sending.

@@ -64,6 +64,7 @@ class CellReader:
 
     def __init__(self, client: P4RuntimeClient) -> None:
         self._client = client
+        self.address = client.address
         p4info = client.p4info()
         if p4info is None:
             client.close()
@@ -82,11 +83,6 @@ class CellReader:
             for each in p4info.registers
         }
         """By name."""
-
-    @property
-    def address(self) -> str:
-        """Address of the switch."""
-        return self._client.address
 
     def __enter__(self) -> Self:
         return self

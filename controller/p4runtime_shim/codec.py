@@ -13,7 +13,6 @@ from controller.switches.target import (
     Lpm,
     Match,
     MulticastGroup,
-    ProgramInfo,
     Range,
     RegisterCell,
     TableEntry,
@@ -30,7 +29,8 @@ class Codec:
     """
 
     def __init__(self, p4info: Any) -> None:
-        self._objects = objects(p4info)
+        self.program = objects(p4info)
+        """The tables, actions, counters and registers of the program."""
         self._tables = {t.preamble.name: t for t in p4info.tables}
         self._actions = {a.preamble.name: a for a in p4info.actions}
         self._counters = {c.preamble.name: c for c in p4info.counters}
@@ -38,11 +38,6 @@ class Codec:
         self._table_names = {t.preamble.id: t.preamble.name for t in p4info.tables}
         self._action_names = {a.preamble.id: a.preamble.name for a in p4info.actions}
         self._counter_names = {c.preamble.id: c.preamble.name for c in p4info.counters}
-
-    @property
-    def program(self) -> ProgramInfo:
-        """The tables, actions, counters and registers of the program."""
-        return self._objects
 
     # ------------------------------------------------------------------ encode
 

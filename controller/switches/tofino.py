@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from controller.switches import names
@@ -71,8 +72,7 @@ class TofinoTarget:
         self._target = target
         self._physical: ProgramInfo | None = None
         self._program_read = False
-        self.address, self.close, self.turn = target.address, target.close, target.turn
-        self.runs = target.runs
+        self.address = target.address
 
     @property
     def restarts(self) -> int:
@@ -87,9 +87,17 @@ class TofinoTarget:
         """
         return self._target.undisturbed
 
+    def close(self) -> None:
+        """Disconnect from the switch."""
+        self._target.close()
+
     def expect_silence(self) -> None:
         """Limit the next call's wait for any answer to 1 s."""
         self._target.expect_silence()
+
+    def turn(self, *, timeout_s: float) -> AbstractContextManager[None]:
+        """Be the only controller that writes during the block."""
+        return self._target.turn(timeout_s=timeout_s)
 
     def program(self) -> ProgramInfo | None:
         """Return the description of the loaded program, or None if there is none."""
@@ -97,6 +105,10 @@ class TofinoTarget:
         self._physical = None if found is None else found.physical
         self._program_read = True
         return found
+
+    def runs(self, bundle: ProgramBundle) -> bool:
+        """Return True if the switch runs this program."""
+        return self._target.runs(bundle)
 
     def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
         """Make the switch run this program; see `Target.load`."""

@@ -156,7 +156,12 @@ def _make(chosen: Sequence[Experiment], settings: ExperimentSettings) -> Reply:
 def _scenarios(one: Experiment, settings: ExperimentSettings) -> Sequence[Run]:
     scenarios: Sequence[Run] = list(one.scenarios(settings.quick))
     if settings.runner is not None:
-        scenarios = _of_runner(one, scenarios, settings.runner)
+        found = {"netns" if scenario.real else "virtual" for scenario in scenarios}
+        refuse(
+            settings.runner not in found,
+            f"{one.name} has no runs of {settings.runner!r}; its runners: {', '.join(sorted(found))}",
+        )
+        scenarios = [each for each in scenarios if each.real == (settings.runner == "netns")]
     with failing_at(one.name, ValueError):
         scenarios = scenarios if settings.seeds is None else with_seeds(scenarios, settings.seeds)
     possible = [scenario for scenario in scenarios if not scenario.missing]
@@ -165,14 +170,6 @@ def _scenarios(one: Experiment, settings: ExperimentSettings) -> Sequence[Run]:
         refuse(not possible, f"{one.name}: none of the {len(scenarios)} runs can be made here: {why}")
         say(f"{one.name}: {len(scenarios) - len(possible)} of {len(scenarios)} runs are left out: {why}")
     return possible
-
-
-def _of_runner(one: Experiment, scenarios: Sequence[Run], runner: str) -> Sequence[Run]:
-    found = {"netns" if scenario.real else "virtual" for scenario in scenarios}
-    refuse(
-        runner not in found, f"{one.name} has no runs of {runner!r}; its runners: {', '.join(sorted(found))}"
-    )
-    return [scenario for scenario in scenarios if scenario.real == (runner == "netns")]
 
 
 def _run(one: Experiment, settings: ExperimentSettings) -> Sequence[ResultRow]:

@@ -324,9 +324,7 @@ class FlowState:
 
 def speed(job: Job, rate_bps: float) -> float:
     """Return the fraction of time that a job computes if its gradients are summed at this rate."""
-    if job.compute_s == 0:
-        return 0.0
-    return job.compute_s / job.iteration_at_s(rate_bps)
+    return 0.0 if job.compute_s == 0 else job.compute_s / job.iteration_at_s(rate_bps)
 
 
 def steady_state(topology: Topology, jobs: Sequence[Job], *, measured: bool = False) -> FlowState:

@@ -58,10 +58,10 @@ class FreeGpus:
     If `allocate` fails for a number of GPUs, it fails for this number until GPUs are released.
     """
 
-    __slots__ = ("_cluster", "_free", "_whole", "free")
+    __slots__ = ("_free", "_whole", "cluster", "free")
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         # descending, so that the lowest numbers are taken first from the end
         self._free = [
             list(range(first + node.gpus - 1, first - 1, -1))
@@ -71,11 +71,6 @@ class FreeGpus:
         self.free = len(cluster.node_of)
         if cluster.unavailable:
             self.reserve(cluster.unavailable)
-
-    @property
-    def cluster(self) -> Cluster:
-        """The cluster of these GPUs."""
-        return self._cluster
 
     def allocate(self, gpus: int) -> tuple[int, ...] | None:
         """Reserve `gpus` GPUs, consolidated; return their numbers. None: they do not fit."""
@@ -104,14 +99,14 @@ class FreeGpus:
 
     def reserve(self, gpus: Iterable[int]) -> None:
         """Reserve exactly these GPUs, which must be free."""
-        node_of = self._cluster.node_of
+        node_of = self.cluster.node_of
         for gpu in gpus:
             self._free[node_of[gpu]].remove(gpu)
             self.free -= 1
 
     def release(self, gpus: Iterable[int]) -> None:
         """Mark these GPUs as free."""
-        node_of, free = self._cluster.node_of, self._free
+        node_of, free = self.cluster.node_of, self._free
         touched = set()
         for gpu in gpus:
             node = node_of[gpu]
@@ -125,13 +120,13 @@ class FreeGpus:
         return next((number for number, free in enumerate(room) if free >= gpus), None)
 
     def _take_across(self, gpus: int) -> tuple[int, ...] | None:
-        whole, rest, room = spread([len(free) for free in self._free], self._cluster, gpus)
+        whole, rest, room = spread([len(free) for free in self._free], self.cluster, gpus)
         last = self._node_with(rest, room) if rest else None
         if rest and last is None:
             return None
         taken: tuple[int, ...] = ()
         for number in whole:
-            taken += self._cut(number, self._cluster.sizes[number])
+            taken += self._cut(number, self.cluster.sizes[number])
         return taken if last is None else taken + self._cut(last, rest)
 
     def _cut(self, node: int, gpus: int) -> tuple[int, ...]:

@@ -153,10 +153,6 @@ def keep_until_repaid(view: View) -> Decision | None:
     return Decision(list(view.groups), repaid_s) if repaid_s > view.now_s else None
 
 
-Remaining = Callable[[JobState, float], float]
-"""Function of a job and a time in seconds that returns the job's reported remaining seconds."""
-
-
 @dataclass(frozen=True, slots=True)
 class DurationEstimates:
     """The durations reported to policies: a job's remaining time times a lognormal factor, fixed per job.

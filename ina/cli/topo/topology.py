@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -48,17 +48,19 @@ class LinkOptions:
             help="Limit every link to this rate, in bits per second; 0: unlimited.",
         ),
     ] = None
-    delay: Annotated[
+    delay_s: Annotated[
         float | None,
         Declared(
+            "--delay",
             metavar="SECONDS",
             rich_help_panel=LINKS,
             help="Delay every packet on a link by this many seconds, each way.",
         ),
     ] = None
-    queue: Annotated[
+    queue_packets: Annotated[
         int | None,
         Declared(
+            "--queue",
             metavar="PACKETS",
             rich_help_panel=LINKS,
             help="Queue at most this many packets at each switch port; drop further ones.",
@@ -75,14 +77,8 @@ class LinkOptions:
         Raises BadSpec.
         """
         found = job_files.topology(name, "topo")
-        given = {
-            "rate_bps": self.rate_bps,
-            "delay_s": self.delay,
-            "queue_packets": self.queue,
-            "loss": self.loss,
-        }
-        changes = {key: value for key, value in given.items() if value is not None}
-        links: tuple[Link, ...] = tuple(replace(link, **changes) for link in found.links)  # type: ignore[arg-type]
+        changes = {key: value for key, value in asdict(self).items() if value is not None}
+        links: tuple[Link, ...] = tuple(replace(link, **changes) for link in found.links)
         return replace(found, links=links)
 
 

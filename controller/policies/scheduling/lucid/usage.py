@@ -321,18 +321,8 @@ def train(
             raise BadSample(
                 f"sample {number} has {len(sample)} of {len(features)} features and the target {target}"
             )
-    machine = _machine(features, categories, boosting)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of features that are unknown in all samples of a bag
-        machine.fit(_inputs(features, samples, categories), np.asarray(targets, dtype=float))
-    for name in rising:
-        machine.monotonize(name, increasing=True)
-    return AdditiveModel(tuple(features), tuple(categories), machine)
-
-
-def _machine(features: Sequence[str], categories: Sequence[str], boosting: Boosting) -> Any:
     glassbox = needed("interpret.glassbox", "training an additive model", "interpret-core")
-    return glassbox.ExplainableBoostingRegressor(
+    machine = glassbox.ExplainableBoostingRegressor(
         feature_names=list(features),
         feature_types=["nominal" if name in categories else "continuous" for name in features],
         n_jobs=1,
@@ -343,6 +333,12 @@ def _machine(features: Sequence[str], categories: Sequence[str], boosting: Boost
         outer_bags=boosting.bags,
         random_state=boosting.seed,
     )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of features that are unknown in all samples of a bag
+        machine.fit(_inputs(features, samples, categories), np.asarray(targets, dtype=float))
+    for name in rising:
+        machine.monotonize(name, increasing=True)
+    return AdditiveModel(tuple(features), tuple(categories), machine)
 
 
 def _inputs(features: Sequence[str], samples: Sequence[Sequence[Value]], categories: Sequence[str]) -> Any:

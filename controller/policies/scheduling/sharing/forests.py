@@ -68,22 +68,17 @@ class CoRunProfiler:
 
     def __init__(self, measured: InterferenceModel, references: Sequence[str]) -> None:
         self.references = tuple(references)
-        self._measured = measured
+        self.measured = measured
         self._profiles: dict[Load, CoRunProfile] = {}
-
-    @property
-    def measured(self) -> InterferenceModel:
-        """The source of the profiler's measurements."""
-        return self._measured
 
     def profile(self, load: Load) -> CoRunProfile:
         """Return the profile of `load`. Raises UnknownModel."""
         if load not in self._profiles:
-            require(self._measured, load)
+            require(self.measured, load)
             references = [Load(kind, 1) for kind in self.references]
             self._profiles[load] = CoRunProfile(
-                tuple(self._measured.speed(load, (ref,)) for ref in references),
-                tuple(self._measured.speed(ref, (load,)) for ref in references),
+                tuple(self.measured.speed(load, (ref,)) for ref in references),
+                tuple(self.measured.speed(ref, (load,)) for ref in references),
             )
         return self._profiles[load]
 
@@ -317,13 +312,10 @@ class Forests:
 
     def __init__(self, profiler: CoRunProfiler, forests: Mapping[Model, Forest]) -> None:
         self._profiler = profiler
+        self.kinds = profiler.measured.kinds
+        """All kinds that can be profiled, whether they were trained on or not."""
         self._forests = dict(forests)
         self._known: dict[tuple[Load, tuple[Load, ...]], float] = {}
-
-    @property
-    def kinds(self) -> Collection[str]:
-        """All kinds that can be profiled, whether they were trained on or not."""
-        return self._profiler.measured.kinds
 
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
         """Return the predicted speed; 1 if `beside` is empty. Raises UnknownModel, BadMeasurement."""

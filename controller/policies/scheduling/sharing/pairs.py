@@ -354,14 +354,10 @@ class Scaling:
         self, pairs: Pairs, sync: Mapping[str, float] | None = None, *, jitter: float = 0.08
     ) -> None:
         self._pairs = pairs
+        self.kinds = pairs.kinds
         self._sync = dict(sync or {})
         self._jitter = jitter
         self._known: dict[tuple[Load, tuple[Load, ...]], float] = {}
-
-    @property
-    def kinds(self) -> Collection[str]:
-        """The kinds of the pairs."""
-        return self._pairs.kinds
 
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
         """Return the speed of `load` beside these jobs by the module's formula; 0 if memory is too small.
@@ -410,13 +406,9 @@ class NoisyInterference:
 
     def __init__(self, interference: InterferenceModel, noise: float, *, seed: int = 0) -> None:
         self._interference = interference
+        self.kinds = interference.kinds
         self._noise = noise
         self._seed = seed
-
-    @property
-    def kinds(self) -> Collection[str]:
-        """The model's kinds."""
-        return self._interference.kinds
 
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
         """Return the model's speed of `load` beside the jobs `beside`, with noise."""
