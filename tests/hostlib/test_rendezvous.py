@@ -94,8 +94,9 @@ def test_a_death_is_told_to_the_others_and_named_before_what_it_causes() -> None
         assert not peers[0].alive([0, 1])
         meeting.ended(0, 1, "exited with status 1")
         until(lambda: len(peers[2].gone()) == 2)
-        told = str(PeerLost(peers[2].gone(), job=7, psns=NO_PACKETS))
-        assert told.endswith("lost rank 1: killed by SIGKILL; rank 0: exited with status 1")
+        assert str(PeerLost(peers[2].gone(), job=7, psns=NO_PACKETS)).endswith(
+            "lost rank 1: killed by SIGKILL; rank 0: exited with status 1"
+        )
 
 
 def test_a_farewell_is_not_a_death_but_the_rank_no_longer_counts_as_alive() -> None:
