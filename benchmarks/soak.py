@@ -1,7 +1,7 @@
 """The pages of random schedules: counts of their events, and their failures.
 
 ``python -m benchmarks.soak RUN.json … --output docs/results`` adds up runs: each the output of one ``ina soak
---schedules N --seed S --json``, for soak.md, or each the file of one ``python -m tests.ina.service.schedules
+--schedules N --seed S --json``, for soak.md, or each the file of one ``python -m tests.ina.run.schedules
 --schedules N --seed S --json RUN.json``, for service-schedules.md. Several shorter runs are as good as a long
 one, if no seed is in two of them.
 """
@@ -75,7 +75,7 @@ def read(path: Path) -> tuple[str, Run]:
     except (ValueError, KeyError, TypeError, AttributeError):
         names = []
     if not names:
-        raise BadRun(f"{path}: want the output of ina soak --json or of tests.ina.service.schedules --json")
+        raise BadRun(f"{path}: want the output of ina soak --json or of tests.ina.run.schedules --json")
     return names[0], document
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
+from ina.api.app import app as service_api
 from ina.cli.commands import app, load
-from ina.service.api.app import app as service_api
 
 ROOT = Path(__file__).resolve().parents[1]
 

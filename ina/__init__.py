@@ -9,7 +9,7 @@
     ina.shutdown()
 
 This module has the public names of the host library (`hostlib`). The packages below it combine switch,
-controller, host library and testbeds: `ina.cli` is the command, `ina.service` the controller's service that
+controller, host library and testbeds: `ina.cli` is the command, `ina.run` the controller's service that
 runs jobs, `ina.bench` measures.
 """
 

@@ -30,9 +30,9 @@ from bmv2_topos.testbeds.netns.names import namespace
 from controller.vocabulary import Job, Link, Topology
 from controller.vocabulary.catalog import dumbbell
 from hostlib.core.congestion import TCP_BYTES
-from ina.launch.spec import LaunchSpec
-from ina.service.live import WorkerOptions, run_on
-from ina.switches.testbeds import opened
+from ina.run.launch.spec import LaunchSpec
+from ina.run.live import WorkerOptions, run_on
+from ina.run.switches.testbeds import opened
 
 RATE_BPS: Final = 1e8
 WINDOW: Final = 256

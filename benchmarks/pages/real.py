@@ -28,9 +28,9 @@ from ina.bench.allreduce import Operation
 from ina.bench.baselines import LIBRARIES, Baselines, HostPlace
 from ina.bench.turns import ContenderTimes, MeasuringTurns, processor_s
 from ina.errors import WorkerFailed
-from ina.launch.spec import NAMELESS, LaunchSpec
-from ina.service.live import WorkerOptions, run_one
-from ina.switches.testbeds import opened
+from ina.run.launch.spec import NAMELESS, LaunchSpec
+from ina.run.live import WorkerOptions, run_one
+from ina.run.switches.testbeds import opened
 
 DELAY_S = 2e-6
 WINDOW = 512

@@ -38,8 +38,8 @@ from controller.errors import ControllerError
 from controller.simulator.network.run import NetworkResult, NetworkSettings, NetworkTask, run_network
 from controller.vocabulary import Job, Topology, read_topology
 from controller.vocabulary.files import read_jobs
-from ina.service.client import Client
-from ina.service.views import DecisionView, JobView
+from ina.run.client import Client
+from ina.run.views import DecisionView, JobView
 
 NAME: Final = "service-simulated"
 MOST_S: Final = 600.0

@@ -20,7 +20,7 @@ from bmv2_topos.testbeds.netns.names import interface, namespace, prefix
 from bmv2_topos.testbeds.netns.namespaces import existing
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
 from controller.interrupts import exit_on_signals
-from ina.service.client import Client
+from ina.run.client import Client
 
 ROOT = Path(__file__).parents[2]
 SPINES, LEAVES = ("s1", "s2"), ("s3", "s4")

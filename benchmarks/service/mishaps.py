@@ -28,8 +28,8 @@ from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet
 from controller.errors import ControllerError, NoSuchJob
-from ina.launch.files import process_of
-from ina.service.client import Client, Refused, Unreachable
+from ina.run.client import Client, Refused, Unreachable
+from ina.run.launch.files import process_of
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ def commands() -> Mapping[int, str]:
 
 def fallback_servers(testbed: str, server: str = "") -> list[int]:
     """Return the processes of the fallback servers at the servers of a testbed, or at one."""
-    wanted = f"-m ina.fallback.testbed {testbed} {server}"
+    wanted = f"-m ina.run.fallback.testbed {testbed} {server}"
     return [number for number, line in commands().items() if wanted in line]
 
 
@@ -142,7 +142,7 @@ KINDS = {
     "cluster": (0, 0),
 }
 """All kinds of mishaps of a controller, each with its relative frequencies in virtual time
-(`tests.ina.service.mishaps`) and with real processes; 0: it does not happen there, or only in some tests."""
+(`tests.ina.run.mishaps`) and with real processes; 0: it does not happen there, or only in some tests."""
 
 NONSENSE: tuple[tuple[str, object], ...] = (
     ("workers", 0),

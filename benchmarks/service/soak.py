@@ -30,8 +30,8 @@ from benchmarks.service.worker import last_report
 from bmv2_topos.harness.rows import markdown
 from bmv2_topos.testbeds import netns
 from controller.errors import ControllerError
-from ina.service.client import Client
-from ina.service.views import JobView
+from ina.run.client import Client
+from ina.run.views import JobView
 
 MEAN_S = 3.0
 """Mean time between two mishaps."""

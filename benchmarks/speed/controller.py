@@ -27,8 +27,8 @@ from benchmarks.fill import show
 from benchmarks.speed.controller_process import SPINES, Order, cluster
 from ina.cli.command import Json, say
 from ina.errors import ProcessFailed
-from ina.service.client import Client
-from ina.switches.switch_process import EmbeddedSwitch
+from ina.run.client import Client
+from ina.run.switches.switch_process import EmbeddedSwitch
 
 SENDERS = 16
 Figure = dict[str, Any]

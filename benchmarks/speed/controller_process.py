@@ -21,19 +21,19 @@ from pathlib import Path
 from controller.p4runtime_shim.target import connect
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Topology, fabrics
-from ina.fallback.process import FallbackServers
-from ina.launch.executor import Executor
-from ina.launch.orders import RunOrder, RunStatus
-from ina.service.api import Address, speaking
-from ina.service.clock import Clock
-from ina.service.daemon import Daemon
-from ina.service.ledger import Ledger
-from ina.service.network import ClusterNetwork
-from ina.service.policies import Policies
-from ina.service.store import Store
-from ina.service.threads import Threads
-from ina.service.tokens import Tokens
-from ina.switches.programs import bundle
+from ina.api import Address, speaking
+from ina.run.clock import Clock
+from ina.run.daemon import Daemon
+from ina.run.fallback.process import FallbackServers
+from ina.run.launch.executor import Executor
+from ina.run.launch.orders import RunOrder, RunStatus
+from ina.run.ledger import Ledger
+from ina.run.network import ClusterNetwork
+from ina.run.policies import Policies
+from ina.run.store import Store
+from ina.run.switches.programs import bundle
+from ina.run.threads import Threads
+from ina.run.tokens import Tokens
 
 LANES = 32
 SPINES = 2

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from hostlib.launch.launcher import torch_variables
-from ina.launch.agent import server_address
+from ina.run.launch.agent import server_address
 
 Kind = Literal["passed", "failed", "skipped"]
 KINDS: tuple[Kind, ...] = ("passed", "failed", "skipped")

@@ -30,9 +30,9 @@ from bmv2_topos.testbeds import netns
 from controller.vocabulary import Job, Link
 from controller.vocabulary.catalog import star
 from ina.bench.allreduce import Operation
-from ina.launch.spec import NAMELESS, LaunchSpec
-from ina.service.live import WorkerOptions, run_one
-from ina.switches.testbeds import opened
+from ina.run.launch.spec import NAMELESS, LaunchSpec
+from ina.run.live import WorkerOptions, run_one
+from ina.run.switches.testbeds import opened
 
 if TYPE_CHECKING:  # the command can report without torch that it needs it
     import torch

@@ -1,7 +1,7 @@
 """Scenarios: jobs, faults and checks on a topology, as data; and runners, each of which can run any scenario.
 
 A scenario is a file (`read`); some are part of this package (`shipped`). It runs in virtual time here, or as
-processes on loopback, in network namespaces or in Mininet (`ina.service.scenarios`)::
+processes on loopback, in network namespaces or in Mininet (`ina.run.scenarios`)::
 
     scenario = find_scenario("straggler")
     outcome = Virtual().run(scenario)

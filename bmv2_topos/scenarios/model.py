@@ -40,7 +40,7 @@ class Check:
 class Scenario:
     """Jobs on a network, faults at their times, and the required results: the same for every runner.
 
-    `run` runs a scenario in virtual time; `ina.service.scenarios` runs it as processes on a testbed.
+    `run` runs a scenario in virtual time; `ina.run.scenarios` runs it as processes on a testbed.
     Unless a check expects a job to fail, the job must finish all of its iterations, with every element of
     every sum exact.
     """

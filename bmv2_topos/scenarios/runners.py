@@ -1,6 +1,6 @@
 """Runners of scenarios: the interface, and the runner in virtual time.
 
-Runners with real processes are in `ina.service.scenarios`.
+Runners with real processes are in `ina.run.scenarios`.
 """
 
 from __future__ import annotations

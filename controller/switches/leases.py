@@ -11,7 +11,7 @@ The reason: if a machine is suspended, or a virtual machine or a container is pa
 observer on it stop together. If the observer counted the whole pause, the lease would expire before the
 holder could renew it. So an observer can use any clock that does not go back: it uses `time.monotonic`, which
 on Linux stands still while the machine is suspended. A holder that checks whether its renewal was too late
-uses a clock that counts the suspended time, too (`ina/service/fabric_network.py`), because observers on other
+uses a clock that counts the suspended time, too (`ina/run/fabric_network.py`), because observers on other
 machines may have watched meanwhile.
 
 A holder on the same machine that is known to have ended (`has_ended`) needs no watching.

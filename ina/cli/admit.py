@@ -30,13 +30,13 @@ from ina.cli.run_options import (
     check_memory,
 )
 from ina.cli.service.common import CONTROLLER, ControllerOptions, JobOptions
-from ina.launch import machine_hosts
-from ina.launch.job_run import Attendance, met
-from ina.launch.spec import Attachment, FabricSpec, JobResult, LaunchSpec, MachineAtPort, metrics
-from ina.service.live import WorkerOptions, run_one
-from ina.switches import cluster_fabric
-from ina.switches.fabric import SwitchFabric, open_fabric
-from ina.switches.programs import settled
+from ina.run.launch import machine_hosts
+from ina.run.launch.job_run import Attendance, met
+from ina.run.launch.spec import Attachment, FabricSpec, JobResult, LaunchSpec, MachineAtPort, metrics
+from ina.run.live import WorkerOptions, run_one
+from ina.run.switches import cluster_fabric
+from ina.run.switches.fabric import SwitchFabric, open_fabric
+from ina.run.switches.programs import settled
 
 _ONE_EACH = (
     "--host needs a program whose slots are not shared, such as exclusive, and a running switch: "
@@ -235,7 +235,7 @@ def _serve_on_switches(settings: AdmitSettings) -> None:
 
 def _serve_given(settings: AdmitSettings) -> JobResult:
     """Serve the job of INA_GIVEN, which a controller has admitted, on the machines that the options name."""
-    from ina.launch.runner import given_job
+    from ina.run.launch.runner import given_job
 
     machines = [each.split(",") for each in settings.machine or []]
     job, first = given_job(os.environ.get("INA_GIVEN", ""), settings.ranks, machines)
@@ -332,7 +332,7 @@ def _admitted(settings: AdmitSettings) -> JobResult:
         refuse(value, f"{option}: the controller decides this for its switches; leave it out")
     spec = settings.spec()
     try:
-        from ina.service.holder import ExternalJob, hold
+        from ina.run.holder import ExternalJob, hold
     except ImportError as error:
         raise Failure(f"--controller needs {error.name}: pip install 'ina[service]'") from error
     names = names_of(settings.machine or [",".join(known_as())], len(spec.machines))

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from ina.cli.command import USAGE, Declared, Failure, refuse
 from ina.cli.run_options import LINK_FAULTS, FabricOptions
-from ina.launch.spec import ClusterSpec, FabricSpec
+from ina.run.launch.spec import ClusterSpec, FabricSpec
 
 MACHINES = "Ranks on several machines"
 

@@ -17,9 +17,9 @@ from ina.cli import options
 from ina.cli.command import Declared, Failure, Json, Listing, Reply, Result, plural
 from ina.cli.execute import Live, summary
 from ina.cli.output import err, out
-from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec, metrics
-from ina.service.live import WorkerOptions, run_one
-from ina.switches.fabric import open_fabric
+from ina.run.launch.spec import NAMELESS, FabricSpec, LaunchSpec, metrics
+from ina.run.live import WorkerOptions, run_one
+from ina.run.switches.fabric import open_fabric
 
 DIGITS = tuple(command_line.module("hostlib.demos.digits"))
 

@@ -13,8 +13,8 @@ from ina.cli.command import Failure, Listing, Reply, Result, by_column, count, p
 from ina.cli.declared import print_reply
 from ina.cli.errors import Interrupted, verdict
 from ina.cli.screen import screen
-from ina.launch.job_run import JobEnd
-from ina.launch.spec import (
+from ina.run.launch.job_run import JobEnd
+from ina.run.launch.spec import (
     NAMELESS,
     FabricSpec,
     LaunchSpec,
@@ -25,10 +25,10 @@ from ina.launch.spec import (
     refusals,
     total,
 )
-from ina.switches.fabric import SwitchFabric, open_fabric
+from ina.run.switches.fabric import SwitchFabric, open_fabric
 
 if TYPE_CHECKING:
-    from ina.service.live import RunReport
+    from ina.run.live import RunReport
 
 
 def print_output(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
@@ -150,7 +150,7 @@ def _service() -> Callable[..., RunReport]:
 
     The slow import is made while the switches start, and is not needed for --help.
     """
-    from ina.service.live import run
+    from ina.run.live import run
 
     return run
 
@@ -201,7 +201,7 @@ def _parts(fabric: FabricSpec, report: RunReport) -> Iterator[Listing]:
 
 def _fail(ends: Sequence[JobEnd], interrupted: Interrupted | None, elapsed_s: float) -> None:
     """Raise Failure for the first failed job or an interrupt; print messages for the other failed jobs."""
-    from ina.launch.group_run import first_failure
+    from ina.run.launch.group_run import first_failure
 
     first = first_failure([end for end in ends if not end.interrupted])
     for end in ends:

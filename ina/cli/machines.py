@@ -12,7 +12,7 @@ from ina.cli.cluster_options import ClusterFile, cluster_of, ranks_on, required
 from ina.cli.command import USAGE, Declared, Failure, Json, Reply, Result, plural, rate, refuse, say
 from ina.cli.run_options import FabricOptions, SwitchOptions
 from ina.doctor.doctor import examine
-from ina.launch.spec import SSH
+from ina.run.launch.spec import SSH
 
 
 def host(

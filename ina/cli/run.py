@@ -12,8 +12,8 @@ from ina.cli.cluster_options import MACHINES, cluster_of, ranks_on, required
 from ina.cli.command import Declared, Json, refuse
 from ina.cli.execute import execute
 from ina.cli.run_options import FabricOptions, JobsToRun, check
-from ina.launch.spec import SSH, Captures, FabricSpec, LaunchSpec
-from ina.switches.programs import settled
+from ina.run.launch.spec import SSH, Captures, FabricSpec, LaunchSpec
+from ina.run.switches.programs import settled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ def _run_on_machines(settings: RunSettings, fabric: FabricSpec, hosts: str) -> N
         settings.run.jobs or settings.run.log or not settings.run.command,
         "--hosts needs -- COMMAND..., and excludes --jobs and --log",
     )
-    from ina.switches import cluster_fabric  # also loads the agents
+    from ina.run.switches import cluster_fabric  # also loads the agents
 
     running = cluster_of(required(settings.cluster, "--hosts"), fabric, settings.fabric, settings.listen)
     ranks = ranks_on(hosts, settings.workers)

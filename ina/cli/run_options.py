@@ -14,8 +14,8 @@ from controller.vocabulary.job import MAX_WINDOW, Encoding, Job
 from hostlib.windows import find
 from ina.cli import options
 from ina.cli.command import USAGE, Declared, Failure, failing_at, plural, refuse
-from ina.launch import PRIVATE
-from ina.launch.spec import (
+from ina.run.launch import PRIVATE
+from ina.run.launch.spec import (
     NAMELESS,
     Attachment,
     Captures,
@@ -23,7 +23,7 @@ from ina.launch.spec import (
     LaunchSpec,
     PortKind,
 )
-from ina.switches.topology import MAX_CHILDREN
+from ina.run.switches.topology import MAX_CHILDREN
 
 EMBEDDED = "embedded"
 MEMORY = "Switch memory and windows"

@@ -156,7 +156,7 @@ def _moves(stream: TextIO | None) -> TypeGuard[TextIO]:
 # --------------------------------------------------------------------------- characters
 
 
-_NAME: Final = "ina.fallback"
+_NAME: Final = "ina.run.fallback"
 _INSTEAD: Final = str.maketrans(
     {
         **{"→": "->", "←": "<-", "↑": "^", "↓": "v", "×": "x", "÷": "/", "·": ".", "•": "*", "°": " deg"},

@@ -105,7 +105,7 @@ def slots(
 
 def _serve(running: options.RunningSwitch, port: int) -> NoReturn:
     """Serve metrics to Prometheus until interrupted. Raises Failure if the port cannot be used."""
-    from ina.switches.job_metrics import render
+    from ina.run.switches.job_metrics import render
     from softswitch import serve_metrics
 
     with running.connect() as controller:

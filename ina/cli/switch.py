@@ -12,12 +12,12 @@ from hostlib.version import PROTOCOL
 from ina.cli import options
 from ina.cli.command import USAGE, Declared, Failure, failing_at, refuse, say
 from ina.cli.options import parse_address, parse_defines
-from ina.launch import PRIVATE
+from ina.run.launch import PRIVATE
 from p4src.programs import source_of
 from softswitch import SwitchSettings, run_switch  # loaded here, by name, not when the switch runs
 
 if TYPE_CHECKING:
-    from ina.switches.switch_log import SwitchLog
+    from ina.run.switches.switch_log import SwitchLog
 
 
 NOTES = "outcome,index"
@@ -242,7 +242,7 @@ def switch(asked: EmbeddedSettings) -> None:
 
 
 def _open_log(path: Path) -> SwitchLog:
-    from ina.switches.switch_log import SwitchLog  # also loads the controller's switches
+    from ina.run.switches.switch_log import SwitchLog  # also loads the controller's switches
 
     with failing_at(f"--log {path}", OSError):
         file = path.open("a", encoding="utf-8")

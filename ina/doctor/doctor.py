@@ -19,12 +19,12 @@ from hostlib.launch.launcher import LaunchError
 from hostlib.version import version
 from ina.doctor.machine_facts import MachineFacts
 from ina.errors import BadRun, RunError
-from ina.launch.agents import launch_command
-from ina.launch.files import record_of
-from ina.launch.machine_hosts import reached_at
-from ina.launch.spec import NAMELESS, ClusterSpec, FabricSpec, LaunchSpec
-from ina.service.live import WorkerOptions, run_on
-from ina.switches.cluster_fabric import address_of, opened, server_for
+from ina.run.launch.agents import launch_command
+from ina.run.launch.files import record_of
+from ina.run.launch.machine_hosts import reached_at
+from ina.run.launch.spec import NAMELESS, ClusterSpec, FabricSpec, LaunchSpec
+from ina.run.live import WorkerOptions, run_on
+from ina.run.switches.cluster_fabric import address_of, opened, server_for
 
 HEADER_BYTES: Final = 20 + 8 + 28
 """Bytes of the IPv4, UDP and INA headers of a packet."""

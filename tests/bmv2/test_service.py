@@ -15,7 +15,7 @@ from bmv2_topos.testbeds.netns import bmv2, testbed
 from bmv2_topos.testbeds.netns.serving import start_switch
 from controller import Fleet
 from hostlib import window_for
-from ina.service.views import JobView
+from ina.run.views import JobView
 from tests.softswitch.namespaces import why_not
 from tests.system import test_service_links as links
 from tests.system.controllers import CLUSTER, Controller, laid_out

@@ -41,7 +41,7 @@ from controller.interrupts import exit_on_signals
 from controller.switches import names
 from controller.switches.programs import P4C
 from controller.vocabulary import Link, Server, Switch, Topology, named, tree
-from ina.switches.testbeds import hosts_for, opened
+from ina.run.switches.testbeds import hosts_for, opened
 from softswitch import CompileError, PipelineError
 from tests.programs import P4SRC
 

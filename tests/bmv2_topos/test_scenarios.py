@@ -23,7 +23,7 @@ from bmv2_topos.testbeds.netns import Unsupported
 from bmv2_topos.trace import LogError, explain, missing_captures, read_file, read_run
 from bmv2_topos.trace.runs import run_records
 from controller.vocabulary import BadSpec, Link, Server, Switch, Topology, leaf_spine, star, tree
-from ina.service.scenarios import runner_of
+from ina.run.scenarios import runner_of
 
 TEXT = """
 summary = "a job"

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from ina.errors import ProcessFailed
-from ina.fallback import process as fallback_process
-from ina.fallback import remote
-from ina.fallback import service as fallback_service
-from ina.fallback.process import FallbackProcess
-from ina.fallback.remote import RemoteFallback
-from ina.fallback.service import FallbackService
+from ina.run.fallback import process as fallback_process
+from ina.run.fallback import remote
+from ina.run.fallback import service as fallback_service
+from ina.run.fallback.process import FallbackProcess
+from ina.run.fallback.remote import RemoteFallback
+from ina.run.fallback.service import FallbackService
 from tests.hostlib.fallback.packets import LANES, TREES, partial
 from tests.sockets import bound_udp
 from tests.system.command import freeze

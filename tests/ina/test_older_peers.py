@@ -23,14 +23,14 @@ from hostlib.launch.launcher import LaunchError
 from hostlib.settings import Settings
 from hostlib.version import PROTOCOL
 from ina.errors import BadRun, EngineError, ProcessFailed
-from ina.fallback.process import FallbackProcess
-from ina.launch import ray_runs
-from ina.launch.agents import Agents, LaunchedAgent
-from ina.launch.executor import LocalRuns
-from ina.launch.files import plain
-from ina.launch.orders import RunOrder, RunStatus
-from ina.launch.runner import given_job, order_of
-from ina.switches.switch_process import EmbeddedSwitch
+from ina.run.fallback.process import FallbackProcess
+from ina.run.launch import ray_runs
+from ina.run.launch.agents import Agents, LaunchedAgent
+from ina.run.launch.executor import LocalRuns
+from ina.run.launch.files import plain
+from ina.run.launch.orders import RunOrder, RunStatus
+from ina.run.launch.runner import given_job, order_of
+from ina.run.switches.switch_process import EmbeddedSwitch
 
 VERSIONS = pytest.mark.parametrize("version", [1, PROTOCOL + 1], ids=["no version", "another version"])
 
@@ -93,10 +93,10 @@ def test_an_admission_is_refused(version: int, monkeypatch: pytest.MonkeyPatch) 
 
 @VERSIONS
 def test_the_order_of_a_run_is_refused_and_its_status_not_read(version: int, tmp_path: Path) -> None:
-    """The runner ends, and says why; a controller ends the run (`tests/ina/service/test_life.py`)."""
+    """The runner ends, and says why; a controller ends the run (`tests/ina/run/test_life.py`)."""
     (folder := tmp_path / "3").mkdir()
     (folder / "run.json").write_text(order := document(version, number=3))
-    runner = command_line.module("ina.launch.run_process", str(folder))
+    runner = command_line.module("ina.run.launch.run_process", str(folder))
     done = subprocess.run(runner, capture_output=True, text=True, check=False)
     assert (done.returncode, f"the order of the run: {other(version)}" in done.stderr) == (1, True), (
         done.stderr

@@ -22,10 +22,10 @@ from controller.simulator.network.run import NetworkSettings, NetworkTask, simul
 from controller.vocabulary import Job, Topology, fabrics
 from controller.vocabulary.files import read_jobs, read_topology, topology_document, write_jobs
 from ina.cli.commands import app
-from ina.service.clock import Clock
-from ina.service.ledger import Ledger
-from ina.service.policies import Policies
-from ina.service.store import Store
+from ina.run.clock import Clock
+from ina.run.ledger import Ledger
+from ina.run.policies import Policies
+from ina.run.store import Store
 from tests import effort
 
 DRAWING = ("ecmp", "ecmp-everywhere", "grid")

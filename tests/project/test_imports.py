@@ -141,7 +141,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/", "hostlib.wire/"),
         *("hostlib.collectives", "hostlib.io/"),
     ),
-    # Testbeds of network namespaces, on which `ina.service` runs jobs.
+    # Testbeds of network namespaces, on which `ina.run` runs jobs.
     "bmv2_topos.testbeds.netns": (
         *("bmv2_topos/*", *CONTROLLER, "hostlib.launch.command_line", "softswitch", "p4src.programs"),
     ),
@@ -152,43 +152,50 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # These compose the packages.
     "ina": ("ina.cli", "hostlib"),
     # The controller as a service: jobs on the hosts of a testbed.
-    "ina.service": (
+    "ina.run": (
         *(*CONTROLLER, *HOST, "controller.core/", "controller.policies/*"),
-        *("ina.errors", "ina.faults", "ina.quickly", "ina.launch/", "ina.fallback/", "ina.switches/"),
+        *(
+            "ina.errors",
+            "ina.faults",
+            "ina.quickly",
+            "ina.run.launch/",
+            "ina.run.fallback/",
+            "ina.run.switches/",
+        ),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.faults", "bmv2_topos.scenarios/"),
     ),
     # The service over HTTP: it alone knows status codes, and the daemon nothing of it.
-    "ina.service.api": (
-        *("controller.vocabulary/", "ina.errors", "ina.service.records"),
+    "ina.api": (
+        *("controller.vocabulary/", "ina.errors", "ina.run.records"),
         *(
-            "ina.service",
-            "ina.service.daemon",
-            "ina.service.quotas",
-            "ina.service.tokens",
-            "ina.service.views",
+            "ina.run",
+            "ina.run.daemon",
+            "ina.run.quotas",
+            "ina.run.tokens",
+            "ina.run.views",
             "softswitch",
         ),
     ),
     # What asks machines, and a job on them.
     "ina.doctor": (
-        *(*CONTROLLER, *HOST, "ina.errors", "ina.launch/", "ina.service.live", "ina.switches/"),
+        *(*CONTROLLER, *HOST, "ina.errors", "ina.run.launch/", "ina.run.live", "ina.run.switches/"),
         "bmv2_topos.testbeds.netns/",
     ),
     # Switches that serve jobs; fallback servers; the workers of jobs.
-    "ina.switches": (
+    "ina.run.switches": (
         *(*CONTROLLER, *SWITCH, *HOST, "bmv2_topos.impairments", "p4src.programs"),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet"),
-        *("ina.errors", "ina.fallback/", "ina.launch/"),
+        *("ina.errors", "ina.run.fallback/", "ina.run.launch/"),
     ),
-    "ina.fallback": (
+    "ina.run.fallback": (
         *CONTROLLER,
         *HOST,
         "bmv2_topos.testbeds.netns/",
         "ina.errors",
         "ina.faults",
-        "ina.launch/",
+        "ina.run.launch/",
     ),
-    "ina.launch": (
+    "ina.run.launch": (
         *(*CONTROLLER, *HOST, "controller.core/", "controller.policies.memory/"),
         *("hostlib.wire.tree", "bmv2_topos.testbeds.netns/", "ina.errors", "ina.faults", "ina.quickly"),
     ),
@@ -475,16 +482,16 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("controller.core.allocator", "controller.switches.session", "controller.core may import"),
         ("controller.core.allocator", "time", "protocol cores do no I/O"),
         ("controller.simulator.engine", "hostlib", "package controller may import p4src"),
-        ("controller.core.core", "ina.switches.fabric", "package controller may import p4src"),
-        ("ina.switches.fabric", "ina.cli.errors", "ina.switches may import"),
-        ("ina.switches.fabric", "softswitch.engine.switch", "ina.switches may import"),
-        ("ina.launch.job_run", "hostlib.meet.rendezvous", "ina.launch may import"),
-        ("ina.launch.executor", "ina.service.ledger", "ina.launch may import"),
-        ("ina.fallback.process", "ina.switches.fabric", "ina.fallback may import"),
+        ("controller.core.core", "ina.run.switches.fabric", "package controller may import p4src"),
+        ("ina.run.switches.fabric", "ina.cli.errors", "ina.run.switches may import"),
+        ("ina.run.switches.fabric", "softswitch.engine.switch", "ina.run.switches may import"),
+        ("ina.run.launch.job_run", "hostlib.meet.rendezvous", "ina.run.launch may import"),
+        ("ina.run.launch.executor", "ina.run.ledger", "ina.run.launch may import"),
+        ("ina.run.fallback.process", "ina.run.switches.fabric", "ina.run.fallback may import"),
         ("ina.bench.pipeline", "ina.cli.fallback", "ina.bench may import"),
-        ("ina.service.daemon", "ina.service.api", "ina.service may import"),
-        ("ina.service.api.app", "ina.service.ledger", "ina.service.api may import"),
-        ("ina.service.api.app", "ina.service.store", "ina.service.api may import"),
+        ("ina.run.daemon", "ina.api", "ina.run may import"),
+        ("ina.api.app", "ina.run.ledger", "ina.api may import"),
+        ("ina.api.app", "ina.run.store", "ina.api may import"),
         ("ina.cli.run", "hostlib.core.window", "ina.cli may import"),
         ("ina.cli.sim", "bmv2_topos.soak.run", "ina.cli may import"),
         ("bmv2_topos.testbeds.virtual.testbed", "ina.cli.run", "package bmv2_topos may import p4src"),
@@ -501,8 +508,8 @@ def test_an_import_against_a_rule_is_named_with_the_rule(module: str, imported: 
     [
         ("controller.switches.session", "p4src.messages"),
         ("ina.cli.run", "hostlib"),
-        ("ina.switches.fabric", "softswitch"),
-        ("ina.switches.topology", "bmv2_topos.impairments"),
+        ("ina.run.switches.fabric", "softswitch"),
+        ("ina.run.switches.topology", "bmv2_topos.impairments"),
         ("bmv2_topos.testbeds.virtual.testbed", "controller"),
         ("hostlib.core.window", "hostlib.core.state"),
         ("hostlib.collectives.engine", "threading"),

@@ -16,12 +16,12 @@ PROGRAMS = {
     "hostlib/demos/four_stages.py",
     "hostlib/demos/steps.py",
     "hostlib/demos/digits.py",
-    "ina/launch/agent.py",
-    "ina/launch/ray_nodes.py",
-    "ina/launch/runner.py",
+    "ina/run/launch/agent.py",
+    "ina/run/launch/ray_nodes.py",
+    "ina/run/launch/runner.py",
     "ina/doctor/machine_facts.py",
     "ina/doctor/probe.py",
-    "ina/fallback/testbed.py",
+    "ina/run/fallback/testbed.py",
 }
 # What a programmer does wrong in calling the library, at the line that does it. All else is logged.
 WARN = {"hostlib/horovod/optimizer.py", "hostlib/collectives/arrays.py", "hostlib/torch_autoload.py"}
@@ -35,9 +35,9 @@ def library_files() -> Iterator[str]:
         "controller",
         "hostlib",
         "bmv2_topos",
-        "ina/launch",
-        "ina/switches",
-        "ina/fallback",
+        "ina/run/launch",
+        "ina/run/switches",
+        "ina/run/fallback",
         "ina/doctor",
     ):
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -68,7 +68,7 @@ def messages(text: str) -> set[str]:
 
 def too_many(file: str) -> set[str]:
     """Return the messages of a file that it should not have."""
-    if file == "ina/launch/run_process.py":  # a program of two lines
+    if file == "ina/run/launch/run_process.py":  # a program of two lines
         return set()
     allowed = {"print", "exit"} if file in PROGRAMS else {"warn"} if file in WARN else set()
     return messages((ROOT / file).read_text()) - allowed

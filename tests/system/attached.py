@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from ina.switches.switch_process import EmbeddedSwitch
+from ina.run.switches.switch_process import EmbeddedSwitch
 
 PORTS = range(1, 7)
 BLOCK = 32

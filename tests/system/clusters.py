@@ -39,8 +39,8 @@ TOKEN = "a secret of all machines"
 _NUMBERS = itertools.count()
 _PATIENT_INA = """
 from ina.cli import main
-from ina.launch import agents
-from ina.fallback import remote as remote_fallback
+from ina.run.launch import agents
+from ina.run.fallback import remote as remote_fallback
 agents.HANG_S = remote_fallback.PATIENCE_S = 300.0
 main()
 """

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from bmv2_topos.testbeds import netns
-from ina.service.client import Client, Refused
-from ina.service.views import JobView
+from ina.run.client import Client, Refused
+from ina.run.views import JobView
 from tests.system.clusters import Cluster
 from tests.system.command import PATIENCE_S, ROOT, WORKERS, family, ina
 

@@ -167,8 +167,8 @@ WAYS = {
         Way("torchrun", torchrun, "torch.distributed.run"),
         Way("srun", srun, "slurmstepd"),
         Way("mpirun", mpirun, "prted"),
-        Way("ina run", ina_run, "ina.launch.agent"),
-        Way("ina run by srun", partial(ina_run, template=_SRUN), "ina.launch.agent"),
+        Way("ina run", ina_run, "ina.run.launch.agent"),
+        Way("ina run by srun", partial(ina_run, template=_SRUN), "ina.run.launch.agent"),
         Way("Ray", ray, "raylet", keeps=True),
     )
 }

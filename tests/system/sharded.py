@@ -20,7 +20,7 @@ from typing import Any, Final
 from bmv2_topos.trace.captures import read_file
 from bmv2_topos.trace.events import Event, events_of
 from hostlib import wire
-from ina.switches.switch_process import EmbeddedSwitch
+from ina.run.switches.switch_process import EmbeddedSwitch
 from tests.system.attached import udp_block
 from tests.system.command import ROOT, TORCHRUN
 from tests.system.workers.sharded_script import Call

@@ -17,7 +17,7 @@ from p4src.messages import p4runtime_pb2, p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import serve
-from tests.ina.service.bed import serving
+from tests.ina.run.bed import serving
 from tests.softswitch.p4runtime.clients import Stream
 from tests.system.attached import open_switch
 from tests.system.command import ROOT, ina

@@ -75,14 +75,14 @@ def test_help_imports_no_command(arguments: list[str]) -> None:
     [
         ("ina.cli.run, ina.cli.execute", ("numpy", "softswitch.compiler.ir", "hostlib.core.window")),
         ("ina.cli.admit", ("numpy", "softswitch.compiler.ir", "hostlib.core.window")),
-        ("ina.launch.agent", ("numpy", "grpc")),  # it starts ranks
+        ("ina.run.launch.agent", ("numpy", "grpc")),  # it starts ranks
         ("ina.cli.fallback", ("grpc", "softswitch")),  # a server sums, and one of a machine starts another
         (
             "ina.cli.switch",
             ("numpy", "controller", "hostlib.job", "hostlib.meet"),
         ),  # the protocol's version only
         (
-            "ina.launch.runner",
+            "ina.run.launch.runner",
             ("numpy", "grpc", "softswitch", "controller.core", "controller.switches.fleet"),
         ),
     ],

@@ -19,8 +19,8 @@ from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns import testbed
 from bmv2_topos.testbeds.netns.names import namespace
 from controller import Fleet
-from ina.service.client import Refused
-from ina.service.views import JobView
+from ina.run.client import Refused
+from ina.run.views import JobView
 from tests.system.clusters import NETNS
 from tests.system.command import ROOT, ended, ina
 from tests.system.controllers import PREFIX, Controller, laid_out, marks

@@ -72,7 +72,7 @@ def skewed(ahead_s: float, *arguments: object) -> subprocess.Popen[str]:
 
 def unaware(*arguments: object) -> subprocess.Popen[str]:
     """Start ``ina run arguments…`` that does not look for its job on the switch until its workers fail."""
-    looks = "from ina.cli import main; from ina.service import fabric_network as on"
+    looks = "from ina.cli import main; from ina.run import fabric_network as on"
     looks += "; on.CHECK_S = 3600.0; main()"
     return python("-c", looks, "run", *arguments)
 

@@ -16,11 +16,11 @@ from controller.core import Submitted
 from controller.policies.scheduling import Submission
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job, Region, Topology, documents, parse_topology, topology_of
-from ina.launch.spec import FabricSpec, LaunchSpec
-from ina.service.fabric_network import AT_ROOT
-from ina.service.live import LiveJobs, WorkerOptions
-from ina.service.policies import Policies
-from ina.switches.fabric import SwitchFabric, open_fabric
+from ina.run.fabric_network import AT_ROOT
+from ina.run.launch.spec import FabricSpec, LaunchSpec
+from ina.run.live import LiveJobs, WorkerOptions
+from ina.run.policies import Policies
+from ina.run.switches.fabric import SwitchFabric, open_fabric
 from tests.system.command import ROOT
 
 PATIENCE_S = 300

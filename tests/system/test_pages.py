@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 import hostlib
 from bmv2_topos.testbeds.netns import bmv2
 from hostlib.collectives import KEYS
-from ina.service import views
+from ina.run import views
 from tests.softswitch.script_program import have_compiler
 from tests.system.clusters import NETNS, NO_NAMESPACES, needs_namespaces
 from tests.system.command import PATIENT, ROOT, good, ina, until

@@ -12,8 +12,8 @@ import pytest
 from controller import Deployment, Fleet, SwitchSession, TreeAdmission, Uplink
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches.fleet import ReconcileReport
-from ina.switches.programs import bundle
-from ina.switches.switch_process import EmbeddedSwitch
+from ina.run.switches.programs import bundle
+from ina.run.switches.switch_process import EmbeddedSwitch
 from tests.controller.failing import Recording
 from tests.controller.trees import switch
 

@@ -20,7 +20,7 @@ from controller import Admission, Member, Part, SwitchSession, connect
 from controller.switches import forwarding
 from controller.switches.model import OUTCOMES
 from hostlib import Communicator, JobConfig, TransportConfig, wire
-from ina.switches.switch_process import EmbeddedSwitch
+from ina.run.switches.switch_process import EmbeddedSwitch
 from tests.controller import single
 from tests.controller.frames import gradient, reminder
 

@@ -18,9 +18,9 @@ import pytest
 from controller import Fleet, connect
 from controller.errors import Unreachable
 from controller.p4runtime_shim.client import P4RuntimeClient
-from ina.launch.agent import server_address
-from ina.launch.spec import Attachment, FabricSpec
-from ina.switches.fabric import open_fabric
+from ina.run.launch.agent import server_address
+from ina.run.launch.spec import Attachment, FabricSpec
+from ina.run.switches.fabric import open_fabric
 from tests.system.attached import Attached, open_switch
 from tests.system.command import (
     PATIENT,

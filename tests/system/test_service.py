@@ -28,13 +28,13 @@ from bmv2_topos.testbeds.netns.forwarding import entries
 from bmv2_topos.testbeds.netns.serving import start_switch
 from controller import Fleet
 from ina.errors import RunnerGone
-from ina.launch import executor, files
-from ina.launch.executor import LocalRuns
-from ina.launch.files import process_of
-from ina.service.client import Client, Refused
-from ina.service.network import ClusterNetwork
-from ina.service.records import Wiring
-from ina.switches.testbeds import program_of
+from ina.run.client import Client, Refused
+from ina.run.launch import executor, files
+from ina.run.launch.executor import LocalRuns
+from ina.run.launch.files import process_of
+from ina.run.network import ClusterNetwork
+from ina.run.records import Wiring
+from ina.run.switches.testbeds import program_of
 from tests.system.clusters import NETNS
 from tests.system.command import PATIENCE_S, ROOT, begun, ina, runs, until
 from tests.system.controllers import PREFIX, Controller, laid_out
@@ -318,7 +318,7 @@ def test_on_a_full_disk_jobs_run_on_and_end_once_and_new_ones_are_refused(
 HANGING = """
 import signal, sys, time
 from pathlib import Path
-from ina.launch import files
+from ina.run.launch import files
 with files.alive(Path(sys.argv[1])):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print("lives", flush=True)

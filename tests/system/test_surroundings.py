@@ -17,11 +17,11 @@ from hostlib.launch import command_line
 from ina.cli.command import FAILED
 from ina.cli.errors import verdict
 from ina.errors import ProcessFailed
-from ina.launch.agents import Agents, LaunchedAgent
-from ina.launch.server_process import ServerProcess
-from ina.launch.spec import FabricSpec
-from ina.switches.fabric import control
-from ina.switches.switch_process import EmbeddedSwitch
+from ina.run.launch.agents import Agents, LaunchedAgent
+from ina.run.launch.server_process import ServerProcess
+from ina.run.launch.spec import FabricSpec
+from ina.run.switches.fabric import control
+from ina.run.switches.switch_process import EmbeddedSwitch
 from tests import started
 from tests.system.attached import open_switch
 from tests.system.command import PATIENT, ROOT, finish, ina, start, until, worker
@@ -58,7 +58,7 @@ def test_a_web_proxy_is_not_asked_for_the_switch(monkeypatch: pytest.MonkeyPatch
 
 def test_ranks_on_other_machines_find_the_folder_of_the_run_as_their_own(tmp_path: Path) -> None:
     """They worked in it, and PWD named the one in which ssh had started them."""
-    agent, said = LaunchedAgent("h1", command_line.module("ina.launch.agent")), []
+    agent, said = LaunchedAgent("h1", command_line.module("ina.run.launch.agent")), []
     agent.on_output = lambda *output: said.append(output)
     shows = [sys.executable, "-c", "import os; print(os.environ['PWD'])"]
     with Agents({"h1": agent}) as agents:

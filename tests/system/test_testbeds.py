@@ -437,4 +437,4 @@ def servers(testbed: str) -> list[int]:
     for each in pids(f"ina.{testbed}.p1"):
         with contextlib.suppress(OSError):
             found[int(each)] = Path(f"/proc/{each}/cmdline").read_bytes()
-    return [each for each, command in found.items() if b"ina.fallback.testbed" in command]
+    return [each for each, command in found.items() if b"ina.run.fallback.testbed" in command]

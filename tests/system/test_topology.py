@@ -13,7 +13,7 @@ from ina.cli.command import Failure
 from ina.cli.options import parse_numbers
 from ina.cli.run_options import parse_tree
 from ina.errors import BadRun
-from ina.switches.topology import plan
+from ina.run.switches.topology import plan
 
 shapes = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import hostlib
-from ina.service.groups import slots_to_try
+from ina.run.groups import slots_to_try
 from tests.effort import if_thorough
 from tests.extras import needs
 from tests.system.attached import open_switch

@@ -1,6 +1,6 @@
 """What a job goes through under each launch, with real processes: of a controller, or of one command.
 
-`tests/ina/service/test_verbs.py` has all of it on each store, in virtual time. Launches whose programs are
+`tests/ina/run/test_verbs.py` has all of it on each store, in virtual time. Launches whose programs are
 not installed are left out.
 """
 
@@ -24,8 +24,8 @@ pytest.importorskip("fastapi")
 pytest.importorskip("httpx")
 
 from ina.faults import VARIABLE
-from ina.launch.files import process_of
-from ina.service.client import Client, Unreachable
+from ina.run.client import Client, Unreachable
+from ina.run.launch.files import process_of
 from tests import effort
 from tests.system.cluster_managers import RAY, SLURM
 from tests.system.clusters import NETNS, Cluster, arguments
@@ -281,7 +281,7 @@ def test_a_job_whose_runner_is_killed_starts_again(controller: Launched) -> None
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_controller_may_be_killed_at_a_step(controller: Launched, step: str) -> None:
-    """At a few only: `tests/ina/service/test_fault_points.py` tries all in virtual time.
+    """At a few only: `tests/ina/run/test_fault_points.py` tries all in virtual time.
 
     Launches differ in what an order that was given has begun; later steps are the same under each.
     """

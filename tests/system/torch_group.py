@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hostlib.launch.launcher import Rendezvous, torch_variables
-from ina.launch.agent import server_address
+from ina.run.launch.agent import server_address
 from tests.hostlib.cases import JOB
 from tests.hostlib.socket_switch import SocketSwitch
 from tests.system.command import ROOT, WORKERS

@@ -1,6 +1,6 @@
 """Testbeds of network namespaces: hosts, switches and links, made with iproute2 alone.
 
-A testbed is brought up by one command and used by others, until it is taken down; `ina.service` runs jobs
+A testbed is brought up by one command and used by others, until it is taken down; `ina.run` runs jobs
 on it::
 
     state = up("office", topology, Program("exclusive", lanes=256))

@@ -32,9 +32,9 @@ from ina.cli.command import (
 )
 from ina.cli.execute import Live
 from ina.errors import WorkerFailed
-from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec, PortKind
-from ina.service.live import WorkerOptions, run_one
-from ina.switches.fabric import open_fabric
+from ina.run.launch.spec import NAMELESS, FabricSpec, LaunchSpec, PortKind
+from ina.run.live import WorkerOptions, run_one
+from ina.run.switches.fabric import open_fabric
 
 _LABELS: Final = {
     "ina": "ina (switch)",

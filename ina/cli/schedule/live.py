@@ -30,10 +30,10 @@ from ina.cli.command import Declared, Listing, Reply, Result, failing_at, refuse
 from ina.cli.errors import verdict
 from ina.cli.execute import print_output
 from ina.errors import StagesNotMeasured
-from ina.launch.spec import FabricSpec, LaunchSpec
-from ina.service.live import LiveJobs, WorkerOptions, grouped
-from ina.service.policies import SHARING, Policies
-from ina.switches.fabric import SwitchFabric, open_fabric
+from ina.run.launch.spec import FabricSpec, LaunchSpec
+from ina.run.live import LiveJobs, WorkerOptions, grouped
+from ina.run.policies import SHARING, Policies
+from ina.run.switches.fabric import SwitchFabric, open_fabric
 
 LOOK_S = 0.2
 """Interval at which the progress of a measured job is read."""

@@ -55,10 +55,10 @@ from ina.cli.command import (
 )
 from ina.cli.execute import print_output
 from ina.cli.output import err
-from ina.launch.group_run import GroupRun
-from ina.launch.spec import FabricSpec, LaunchSpec
-from ina.service.live import grouped
-from ina.switches.fabric import SwitchFabric, open_fabric
+from ina.run.launch.group_run import GroupRun
+from ina.run.launch.spec import FabricSpec, LaunchSpec
+from ina.run.live import grouped
+from ina.run.switches.fabric import SwitchFabric, open_fabric
 
 MEMORY_GB = (20.83, 62.5, 125.0, 187.5, 250.0)
 """Memory sizes of a profile, in GB: the same as in Synergy's published profiles."""

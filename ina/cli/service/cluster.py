@@ -17,7 +17,7 @@ from ina.cli.output import out
 from ina.cli.service.common import ControllerOptions, clock, plain, rows
 
 if TYPE_CHECKING:  # other commands need no HTTP
-    from ina.service.views import ClusterView, JobView, SlotsView, SwitchView
+    from ina.run.views import ClusterView, JobView, SlotsView, SwitchView
 
 Nodes = Annotated[
     list[str], Declared(argument=True, metavar="NODE …", help="Drain or undrain these servers or switches.")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 from ina.cli.command import FAILED, Declared, Failure, Listing, failing_at, refuse
 
 if TYPE_CHECKING:
-    from ina.service.client import Client
-    from ina.service.views import DecisionView, JobView
+    from ina.run.client import Client
+    from ina.run.views import DecisionView, JobView
 
 CONTROLLER = "Controller"
 
@@ -69,7 +69,7 @@ class ControllerOptions:
         Raises Failure if there is no connection, or if the controller refuses a request inside the context.
         """
         try:
-            from ina.service.client import Client
+            from ina.run.client import Client
         except ImportError as error:
             raise Failure(f"--controller needs {error.name}: pip install 'ina[service]'") from error
         refuse(not self.controller, "--controller is missing: give --controller URL, or set INA_CONTROLLER")

@@ -27,8 +27,8 @@ from ina.cli.service.common import (
 )
 
 if TYPE_CHECKING:  # other commands need no HTTP
-    from ina.service.client import Client
-    from ina.service.views import JobView
+    from ina.run.client import Client
+    from ina.run.views import JobView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from controller.policies.settings import AllocationSettings
+from ina.api import Address, Certificate, speaking
 from ina.cli.command import say
 from ina.cli.errors import Interrupted
 from ina.cli.options import TlsOptions
 from ina.cli.service.controller import ControllerSettings
-from ina.launch.engines import EngineChoice
-from ina.service import logs
-from ina.service.api import Address, Certificate, speaking
-from ina.service.daemon import Daemon
-from ina.service.policies import Policies, read_policies
-from ina.service.records import DAY_S, Retention
-from ina.service.serve import Files, opened, reloading
-from ina.service.site import MachineSite, Site, TestbedSite, read_cluster
-from ina.service.tokens import Tokens
+from ina.run import logs
+from ina.run.daemon import Daemon
+from ina.run.launch.engines import EngineChoice
+from ina.run.policies import Policies, read_policies
+from ina.run.records import DAY_S, Retention
+from ina.run.serve import Files, opened, reloading
+from ina.run.site import MachineSite, Site, TestbedSite, read_cluster
+from ina.run.tokens import Tokens
 
 
 def serve(asked: ControllerSettings, folder: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from ina.cli.command import Declared, Listing, Reply, plural, say
-from ina.service import recovery
-from ina.service.tokens import Role, Tokens
+from ina.run import recovery
+from ina.run.tokens import Role, Tokens
 
 State = Annotated[
     Path,

@@ -72,7 +72,7 @@ def run(
         ina scenario run my.toml --runner netns --target bmv2 --json
     """
     from bmv2_topos.scenarios import check_results, find_scenario
-    from ina.service.scenarios import runner_of
+    from ina.run.scenarios import runner_of
 
     found = [find_scenario(name) for name in scenarios]
     unused_keys = _unused(scenarios)

@@ -16,9 +16,9 @@ from ina.cli.command import USAGE, Declared, Failure, Json, Reply, Result, refus
 from ina.cli.execute import execute
 from ina.cli.run_options import JobsToRun, check
 from ina.cli.topo.topology import LinkOptions, Name, TargetOption
-from ina.launch.spec import FabricSpec, LaunchSpec
-from ina.switches.fabric import SwitchFabric, server_at_root
-from ina.switches.programs import bundle
+from ina.run.launch.spec import FabricSpec, LaunchSpec
+from ina.run.switches.fabric import SwitchFabric, server_at_root
+from ina.run.switches.programs import bundle
 from p4src.programs import is_file
 
 Testbed = Annotated[
@@ -199,8 +199,8 @@ def run(asked: TopoRunSettings) -> None:
 
         ina topo run two-racks:2 --runner loopback -- python examples/digits.py
     """
-    from ina.switches.testbeds import live_runner
-    from ina.switches.testbeds import opened as opened_testbed
+    from ina.run.switches.testbeds import live_runner
+    from ina.run.switches.testbeds import opened as opened_testbed
 
     entries = asked.run.entries(asked.workers)
     if asked.runner != "loopback" and netns.slug(asked.topology) in netns.known():
