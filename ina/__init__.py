@@ -9,8 +9,8 @@
     ina.shutdown()
 
 This module has the public names of the host library (`hostlib`). The packages below it combine switch,
-controller, host library and testbeds: `ina.cli` is the command, `ina.run` the controller's service that
-runs jobs, `ina.bench` measures.
+controller, host library and testbeds: `ina.cli` is the command, `ina.run` the one runtime of jobs, `ina.api`
+the controller's HTTP API, and `ina.bench` measures.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def _strays(folder: Path) -> list[int]:
 
 
 def _processes() -> Iterator[tuple[int, Path]]:
-    """Yield the process ID and the run folder of each runner (`ina.run.launch.run_process`) on this machine."""
+    """Yield the process ID and the run folder of each runner (`launch.run_process`) on this machine."""
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             arguments = each.read_bytes().decode(errors="replace").split("\0")

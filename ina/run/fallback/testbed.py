@@ -1,9 +1,9 @@
 """The fallback server at a host of a testbed: one for all jobs with this fallback host, from any launcher.
 
-The first process that needs the server starts ``python -m ina.run.fallback.testbed TESTBED HOST`` in the host's
-namespace: a `FallbackService` at a Unix socket in the testbed's folder. The server ends when it has neither
-connections nor jobs, or with the testbed. A process holds the server's lock while it connects to the server,
-starts it or ends it.
+The first process that needs the server starts ``python -m ina.run.fallback.testbed TESTBED HOST`` in the
+host's namespace: a `FallbackService` at a Unix socket in the testbed's folder. The server ends when it has
+neither connections nor jobs, or with the testbed. A process holds the server's lock while it connects to the
+server, starts it or ends it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOOK_S = 0.1
 
 
 class TestbedFallback(RemoteFallback):
-    """A `Fallback` (`ina.run.fallback.process`) at a host of a testbed; a server that dies is started again."""
+    """A `Fallback` (see `FallbackServers`) at a host of a testbed; a server that dies is started again."""
 
     __test__ = False  # pytest takes classes called Test* for tests
 

@@ -1,7 +1,7 @@
 """Starts the workers of jobs on this machine or by ssh, Slurm or Ray, and reports how they end.
 
-This package sends no requests to switches: `ina.run` admits a job, and passes the job's switch
-entries to this package. It prints nothing and sets no exit codes: results go to callbacks and to `logging`,
+This package sends no requests to switches: `ina.run` admits a job, and passes the job's switch entries to
+this package. It prints nothing and sets no exit codes: results go to callbacks and to `logging`,
 and failures are exceptions of `ina.errors`.
 
 =====================  =========================================================================

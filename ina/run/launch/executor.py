@@ -1,8 +1,8 @@
 """Executors: start, stop, check and find runs of workers. The runs continue if the daemon ends.
 
 `LocalRuns` starts runs on this machine. ssh (`SshRuns`), Slurm (`ina.run.launch.slurm_runs`) and Ray
-(`ina.run.launch.ray_runs`) are *engines*, which start processes on other machines. Slurm and Ray keep their own
-state of jobs and servers.
+(`ina.run.launch.ray_runs`) are *engines*, which start processes on other machines. Slurm and Ray keep their
+own state of jobs and servers.
 """
 
 from __future__ import annotations
