@@ -13,23 +13,23 @@ from tests.ina.run.schedule import CLUSTERS, Schedule, dying_at_each_step, play
 
 INA = Path(faults.__file__).parent
 OUTSIDE = {
-    "service/effects.py": {
+    "run/effects.py": {
         *("_executor.start", "_executor.grant", "_executor.stop", "_executor.forget"),
         *("_network.admit", "_network.remove"),
     },
-    "service/switches.py": {"fallbacks.serve"},
-    "service/ledger.py": {
+    "run/checks.py": {"fallbacks.serve"},
+    "run/ledger.py": {
         "store.append",
         "store.hold",
         "store.remove_hold",
         "store.snapshot",
         "store.sync",
     },
-    "service/loop.py": {"shutil.rmtree"},
-    "service/network.py": {"_fleet.reconcile", "_fleet.admit", "_fleet.remove", "update_entries"},
-    "launch/executor.py": {"files.write", "subprocess.Popen"},
-    "service/external.py": {"files.write"},
-    "fallback/process.py": {"at.hold"},
+    "run/loop.py": {"shutil.rmtree"},
+    "run/network.py": {"_fleet.reconcile", "_fleet.admit", "_fleet.remove", "update_entries"},
+    "run/launch/executor.py": {"files.write", "subprocess.Popen"},
+    "run/external.py": {"files.write"},
+    "run/fallback/process.py": {"at.hold"},
 }
 """Calls by which something outside the daemon's memory changes."""
 OF_PROCESSES = {"ordered", "asked to end"}
@@ -81,7 +81,7 @@ def test_a_step_without_a_fault_point_is_noticed() -> None:
 def test_all_fault_points_are_named() -> None:
     used = {
         node.args[0].value
-        for path in INA.glob("*/*.py")
+        for path in INA.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "fault_point"
         if isinstance(node.args[0], ast.Constant)
