@@ -49,7 +49,10 @@ Place = Address | Path
 
 
 class Door:
-    """A server with a thread per connection, so that a connection without a proof delays no other."""
+    """A server with a thread per connection, so that a connection without a proof delays no other.
+
+    It is a context manager that closes itself.
+    """
 
     SECRET: ClassVar = "INA_TOKEN"
     """Name of the secret, for messages."""

@@ -119,10 +119,10 @@ def _run() -> int:
 
 
 def _parsed(line: Sequence[str], server: bool) -> Callable[[], None] | None:
-    """Return a function that runs the command of a command line; None if typer must help or explain.
+    """Return a function that runs the command of a command line.
 
-    Typer takes longer to load than many commands run. Raises Failure for wrong usage of a `server`, which
-    typer does not explain.
+    Return None if typer must parse the line: it asks for help, or is wrong, and typer says how. Typer takes
+    longer to load than many commands run. With `server`, raise Failure for a wrong line instead.
     """
     from ina.cli.catalog import command_of
     from ina.cli.declared import flattened, read

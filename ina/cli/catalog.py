@@ -298,10 +298,8 @@ COMMANDS: Final = (
 )
 
 
-def found_at(place: Any) -> Any:
-    """Import and return the function or group at ``module:name`` in this package; return any other place."""
-    if not isinstance(place, str):
-        return place
+def found_at(place: str) -> Any:
+    """Import and return the function or group at ``module:name`` in this package."""
     module, _, attribute = place.partition(":")
     module = f"ina.cli.{module}"
     with contextlib.nullcontext() if module in sys.modules else quickly():

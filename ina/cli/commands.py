@@ -77,7 +77,7 @@ def load(name: str, place: str | typer.Typer) -> Any:
 
     The command's options are checked as each option's `Declared` requires.
     """
-    app = found_at(place)
+    app = found_at(place) if isinstance(place, str) else place
     if isinstance(app, typer.Typer):
         call = None if app.registered_callback is None else app.registered_callback.callback
     else:
@@ -122,7 +122,7 @@ def _checked(annotation: Any, context: Any, parameter: Any, value: Any) -> Any:
     for each in value if isinstance(value, list | tuple) else () if value is None else (value,):
         if isinstance(each, float) and math.isnan(each):
             raise typer.BadParameter("'nan' is not a number.", ctx=context, param=parameter)
-        if isinstance(each, Path) and "parser" not in declared.keywords:  # with a parser, it may be no path
+        if isinstance(each, Path):
             check_path(declared, option, each)
     return value
 

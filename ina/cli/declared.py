@@ -104,13 +104,15 @@ def check_path(declared: Declared, option: str, path: Path) -> None:
     """Raise Failure, as for wrong usage, if the path that an option names cannot be used.
 
     An output path is declared with `writable`, and an output directory has the metavar DIR. All other paths
-    must exist.
+    must exist. The value of an option with a `parser` is not checked: it may be no path.
 
     Args:
         declared: The option's declaration.
         option: The option's name and a space, or "" for an argument.
         path: The option's value.
     """
+    if "parser" in declared.keywords:
+        return
     if not declared.keywords.get("writable"):
         with failing_at(f"{option}{path}", OSError):
             path.stat()
@@ -185,8 +187,8 @@ class _Parameter:
             if not least <= value <= most:  # NaN is in no range
                 bounds = [f"from {least}"] * (least > -math.inf) + [f"to {most}"] * (most < math.inf)
                 raise Failure(f"{word} {text}: want a number{' '.join(['', *bounds])}", USAGE)
-        if self.kind is Path and "parser" not in self.declared.keywords:  # with a parser, it may be no path
-            check_path(self.declared, f"{word} " * bool(word), value)
+        if self.kind is Path:
+            check_path(self.declared, f"{word} " if word else "", value)
         return value
 
 

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -113,7 +112,7 @@ def test_counts_do_not_wait_for_a_server_that_is_being_started(
 @pytest.fixture
 def service(server: FallbackProcess, tmp_path: Path) -> Iterator[FallbackService]:
     server.hold({})
-    with closing(FallbackService(server, tmp_path / "socket", None, lanes=LANES)) as serving:
+    with FallbackService(server, tmp_path / "socket", None, lanes=LANES) as serving:
         yield serving
 
 

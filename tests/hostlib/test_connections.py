@@ -45,7 +45,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 @contextlib.contextmanager
 def first(place: Place) -> Iterator[FirstRank]:
-    with contextlib.closing(FirstRank(place, range(1, SIZE), SIZE, SECRET)) as found:
+    with FirstRank(place, range(1, SIZE), SIZE, SECRET) as found:
         yield found
         for connection in found.connections.values():
             connection.close()
@@ -193,7 +193,7 @@ def test_a_rank_waits_for_the_first_one_and_takes_no_other_launchs_socket(tmp_pa
         left.bind(str(place))  # of a first rank that was killed: nobody listens there
     with ThreadPoolExecutor() as threads:
         early = threads.submit(reach, place, 1, 2, SECRET, 60)
-        with contextlib.closing(FirstRank(place, [1], 2, SECRET)) as at_first:
+        with FirstRank(place, [1], 2, SECRET) as at_first:
             at_first.gather(60)
             early.result().close()
             at_first.connections[1].close()

@@ -34,7 +34,7 @@ def commands(group: typer.Typer, path: str = "ina") -> dict[str, tuple[str, obje
     """Return the line that a group's page has for each command, and what it stands for."""
     found: dict[str, tuple[str, object]] = {}
     for info in group.registered_commands:
-        thing = found_at(info.callback.place)
+        thing = found_at(place) if isinstance(place := info.callback.place, str) else place
         name = f"{path} {info.name}"
         found[name] = (info.help or "", thing)
         if isinstance(thing, typer.Typer):

@@ -207,7 +207,7 @@ def serving(
     line += ["--beside-workers"] if topology.server[server].serves_beside_workers else []
     process = FallbackProcess(line)
     try:
-        with contextlib.closing(FallbackService(process, address, secret, lanes=lanes)) as service:
+        with FallbackService(process, address, secret, lanes=lanes) as service:
             yield process, service, stopped
     finally:
         process.stop()
