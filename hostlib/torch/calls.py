@@ -126,7 +126,3 @@ class SwitchCalls:
         """Wait for calls under way, callbacks and threads; return whether all end within `timeout_s`."""
         until_s = time.monotonic() + timeout_s
         return self.communicator.drain(timeout_s) and self.callbacks.stop(until_s - time.monotonic())
-
-
-def nothing() -> None:
-    """Do nothing: the tensor holds the result already, or the result is for another rank."""

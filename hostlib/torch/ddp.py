@@ -6,7 +6,6 @@ parameters.
 """
 
 # No annotations from the __future__: torch checks the hook's annotations, and does not resolve texts.
-from typing import Any
 
 import numpy as np
 import torch
@@ -60,9 +59,8 @@ class BucketState:
             return None
         key = tuple(map(id, parameters))
         if key not in self._residuals:
-            mine = set(key)
             self._residuals = {
-                other: kept for other, kept in self._residuals.items() if not mine & set(other)
+                other: kept for other, kept in self._residuals.items() if set(key).isdisjoint(other)
             }
             self._residuals[key] = np.zeros(elements, np.float32)
         return self._residuals[key]
@@ -84,9 +82,4 @@ def bucket_hook(state: BucketState, bucket: dist.GradBucket) -> torch.futures.Fu
         numbers=state.numbers,
         residual=state.residual(parameters, buffer.numel()),
     )
-    return work.get_future().then(_first)
-
-
-def _first(done: Any) -> torch.Tensor:
-    tensors: list[torch.Tensor] = done.value()
-    return tensors[0]
+    return work.get_future().then(lambda done: done.value()[0])

@@ -8,8 +8,6 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from hostlib.torch import describe
-
 _OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
 _SHAPED = (
     *("broadcast", "allreduce", "reduce", "_allgather_base", "all_gather_single"),
@@ -94,11 +92,19 @@ MOVED: Final = (
 """Types of tensors that gloo can send."""
 
 
+def contiguous(value: Any) -> Any:
+    """Replace each dense tensor, also in lists, that is not contiguous or is a negated view, by a copy."""
+    if isinstance(value, torch.Tensor):
+        is_plain = value.layout is not torch.strided or (value.is_contiguous() and not value.is_neg())
+        return value if is_plain else value.detach().resolve_neg().contiguous()
+    return [contiguous(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 def strange(values: Iterable[Any]) -> torch.dtype | None:
     """Return the common type of the tensors among values if gloo can send them only as bytes; else None."""
-    tensors = describe.tensors(values)
-    dtypes = {tensor.dtype for tensor in tensors}
-    whole = all(tensor.layout is torch.strided and tensor.is_contiguous() for tensor in tensors)
+    found = tensors(values)
+    dtypes = {tensor.dtype for tensor in found}
+    whole = all(tensor.layout is torch.strided and tensor.is_contiguous() for tensor in found)
     return dtypes.pop() if whole and len(dtypes) == 1 and not dtypes <= {*MOVED} else None
 
 
@@ -107,10 +113,3 @@ def as_bytes(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().unsqueeze(-1).view(torch.uint8)
     return [as_bytes(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-def typed(value: Any, dtype: torch.dtype) -> Any:
-    """Undo `as_bytes`: return tensors of `dtype`, without the last dimension."""
-    if isinstance(value, torch.Tensor):
-        return value.view(dtype).squeeze(-1)
-    return [typed(each, dtype) for each in value] if isinstance(value, list | tuple) else value

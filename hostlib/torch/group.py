@@ -32,7 +32,7 @@ from hostlib.job import check_not_left
 from hostlib.settings import Settings
 from hostlib.torch import describe
 from hostlib.torch.calls import Kind, Plan, Plans, SwitchCall, SwitchCalls
-from hostlib.torch.describe import as_bytes, strange
+from hostlib.torch.describe import as_bytes, contiguous, strange
 from hostlib.torch.joining import StoreTexts, give_back, join, join_group, take
 from hostlib.torch.moves import start_move, why_no_move
 from hostlib.torch.staging import can_stage, devices
@@ -113,7 +113,8 @@ class InaProcessGroup(dist.ProcessGroup):
             found = join_group(store, rank, ranks, timeout)
             if isinstance(found, str):
                 self._why_never = found
-                CallPaths.note(logging.INFO if rank else logging.WARNING, _named_group(ranks), GLOO, found)
+                named = f"the group of ranks {', '.join(map(str, ranks))}"
+                CallPaths.note(logging.INFO if rank else logging.WARNING, named, GLOO, found)
             else:
                 communicator = self._own = found
         self._job = communicator.job if communicator else 0
@@ -268,16 +269,13 @@ class InaProcessGroup(dist.ProcessGroup):
         opts: Any,
         change: Callable[[SwitchCall], SwitchCall] = lambda what: what,
     ) -> Any:
-        self._check_process()
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        key = name, describe.likeness((opts, *tensors))
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans[key] = self._plan_reduction(name, tensors, opts)
-        if plan.what is None or self._calls is None:
-            return self._go_around(name, (tensors, opts), {}, plan.why_not, loud=True)
-        self._paths.took(plan.kind, SWITCH)
-        return start_sum(self._calls, tensors, change(plan.what))
+        return self._carry_out(
+            name,
+            (tensors, opts),
+            lambda: self._plan_reduction(name, tensors, opts),
+            lambda calls, what: start_sum(calls, tensors, change(what)),
+        )
 
     def _plan_reduction(self, name: str, tensors: Sequence[torch.Tensor], opts: Any) -> Plan:
         self._check_devices(tensors)
@@ -297,18 +295,15 @@ class InaProcessGroup(dist.ProcessGroup):
 
     def _move(self, name: str, kind: Kind, outputs: Any, inputs: Any, opts: Any) -> Any:
         """Move tensors through the switch, or by gloo if the switch cannot; the arguments are as in torch."""
-        self._check_process()
         arguments = (outputs, opts) if kind == "broadcast" else (outputs, inputs, opts)
         if isinstance(outputs if kind == "scatter" else inputs, torch.Tensor):  # a single pair
             outputs, inputs = [outputs], [inputs]
-        key = name, describe.likeness(arguments)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans[key] = self._plan_move(name, kind, outputs, inputs, arguments)
-        if plan.what is None or self._calls is None:
-            return self._go_around(name, arguments, {}, plan.why_not, loud=True)
-        self._paths.took(plan.kind, SWITCH)
-        return start_move(self._calls, outputs, inputs, plan.what)
+        return self._carry_out(
+            name,
+            arguments,
+            lambda: self._plan_move(name, kind, outputs, inputs, arguments),
+            lambda calls, what: start_move(calls, outputs, inputs, what),
+        )
 
     def _plan_move(self, name: str, kind: Kind, outputs: Any, inputs: Any, arguments: Sequence[Any]) -> Plan:
         self._check_devices((outputs, inputs))
@@ -328,6 +323,24 @@ class InaProcessGroup(dist.ProcessGroup):
             at_once=not opts.asyncOp and len(outputs) == 1,
         )
         return Plan(describe.kind(name, arguments), what)
+
+    def _carry_out(
+        self,
+        name: str,
+        arguments: tuple[Any, ...],
+        make_plan: Callable[[], Plan],
+        start: Callable[[SwitchCalls, SwitchCall], Any],
+    ) -> Any:
+        """Carry out a call as calls with such arguments are planned: start it in the switch, or use gloo."""
+        self._check_process()
+        key = name, describe.likeness(arguments)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = make_plan()
+        if plan.what is None or self._calls is None:
+            return self._go_around(name, arguments, {}, plan.why_not, loud=True)
+        self._paths.took(plan.kind, SWITCH)
+        return start(self._calls, plan.what)
 
     def _why_not(self, tensors: Sequence[torch.Tensor], op: Any) -> str | None:
         """Return the reason why a reduction cannot go through the switch; None if it can."""
@@ -363,17 +376,20 @@ class InaProcessGroup(dist.ProcessGroup):
         self._gloo_taken.calls += name not in PAIRWISE
         watched = self._watch if name not in PAIRWISE else None
         number = watched.begin(describe.call(name, arguments)) if watched else 0
+        plain = arguments if name in PAIRWISE else contiguous(arguments)  # gloo reads others wrongly
+        outputs = [*zip(describe.tensors(arguments[:1]), describe.tensors(plain[:1]), strict=True)]
         reduces = any(hasattr(each, "reduceOp") for each in arguments)
-        dtype = None if reduces else strange(arguments)
+        given = as_bytes(plain) if not reduces and strange(plain) else plain
         try:
-            inner = getattr(self._inner, name)(*(as_bytes(arguments) if dtype else arguments), **named)
+            inner = getattr(self._inner, name)(*given, **named)
         except BaseException:
             self._gloo_taken.failed = True
             if watched:
                 watched.end(number)
             raise
         messages = self._gloo_taken.messages if name in PAIRWISE else None
-        work = GlooWork(inner, self._why_failed, messages, dtype)
+        is_same = given is plain and all(output is copy for output, copy in outputs)
+        work = GlooWork(inner, self._why_failed, messages, () if is_same else outputs)
         if watched:
             watched.track(number, work.is_completed)
         return work
@@ -387,10 +403,6 @@ class InaProcessGroup(dist.ProcessGroup):
         if self._broken is None and self._watch and (how := self._watch.found()):
             return RanksDisagree(how, job=self._job, psns=NO_PACKETS)
         return self._broken
-
-    def _check(self, values: Iterable[Any]) -> None:
-        self._check_process()
-        self._check_devices(values)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -476,16 +488,13 @@ def _options(kind: type[Any], argument: Any) -> Any:
 
 def _around(name: str) -> Callable[..., Any]:
     def call(self: InaProcessGroup, *arguments: Any, **named: Any) -> Any:
-        self._check((*arguments, *named.values()))
+        self._check_process()
+        self._check_devices((*arguments, *named.values()))
         return self._go_around(name, arguments, named, "the switch only adds and moves tensors")
 
     call.__name__ = name
     call.__doc__ = f"Carry out torch's `ProcessGroup.{name}`, through gloo."
     return untraced(call)
-
-
-def _named_group(ranks: Sequence[int]) -> str:
-    return f"the group of ranks {', '.join(map(str, ranks))}"
 
 
 def _moving(name: str, kind: Kind, options_of: type[Any]) -> Callable[..., Any]:

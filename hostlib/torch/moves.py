@@ -11,8 +11,8 @@ import torch
 from hostlib.collectives import CallOptions
 from hostlib.collectives.handle import Handle
 from hostlib.torch import describe
-from hostlib.torch.calls import Kind, SwitchCall, SwitchCalls, nothing
-from hostlib.torch.tensors import encode_shards, memory, put
+from hostlib.torch.calls import Kind, SwitchCall, SwitchCalls
+from hostlib.torch.tensors import encode_shards, memory, nothing, put
 from hostlib.torch.work import SwitchWork
 
 Tensors: TypeAlias = torch.Tensor | Sequence[torch.Tensor]

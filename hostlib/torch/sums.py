@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from hostlib.collectives import CallOptions
 from hostlib.collectives.handle import Handle
 from hostlib.errors import UnsupportedArray
-from hostlib.torch.calls import SwitchCall, SwitchCalls, nothing
+from hostlib.torch.calls import SwitchCall, SwitchCalls
 from hostlib.torch.staging import Chunk, Copies, StagedTensor, copies_of
-from hostlib.torch.tensors import encode
+from hostlib.torch.tensors import encode, nothing
 from hostlib.torch.work import SwitchWork
 
 

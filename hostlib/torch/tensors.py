@@ -2,7 +2,7 @@
 
 ===============================  ===================================================================
 float32, float16, float64, int32  the tensor's own memory (see `hostlib.collectives.arrays`)
-bfloat16                          a copy in float32; the sum is rounded to bfloat16
+bfloat16, negated views           a copy in float32; the sum is rounded to the type
 int64, averages of int32 too      narrow digits, summed exactly: modulo 2**64
 ===============================  ===================================================================
 
@@ -43,11 +43,11 @@ def encode(tensor: torch.Tensor, size: int, *, divided: bool = False) -> Encoded
     With `divided`, the tensor has integers, and gets their average, rounded towards zero, instead of the sum.
     """
     plain = tensor.detach()
-    if plain.dtype is torch.bfloat16:
+    if plain.dtype is torch.bfloat16 or plain.is_neg():
         return _converted(plain)
     if plain.dtype is torch.int64 or divided:
         return _digits(plain, size, divisor=size if divided else 1)
-    return memory(plain), _nothing
+    return memory(plain), nothing
 
 
 def memory(tensor: torch.Tensor) -> NDArray[Any]:
@@ -78,7 +78,7 @@ class _Exported:
 
 
 def _converted(tensor: torch.Tensor) -> Encoded:
-    copy = tensor.to(torch.float32, memory_format=torch.contiguous_format)
+    copy = tensor.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
     return memory(copy), lambda: put(tensor, copy)
 
 
@@ -130,8 +130,8 @@ def put(tensor: torch.Tensor, values: torch.Tensor) -> None:
         tensor.copy_(values)
 
 
-def _nothing() -> None:
-    """Do nothing: the tensor already has the sum."""
+def nothing() -> None:
+    """Do nothing: the tensor has the result already, or the result is for another rank."""
 
 
 MAX_SIZE = 1 << 20

@@ -18,7 +18,7 @@ from torch._C._dynamo import eval_frame
 
 from hostlib.collectives.handle import Once
 from hostlib.errors import NotInitialized
-from hostlib.torch.describe import typed
+from hostlib.torch.tensors import put
 
 _log: Final = logging.getLogger("hostlib.torch")
 
@@ -212,7 +212,7 @@ class GlooWork(dist.Work):
         inner: dist.Work,
         why: Callable[[bool], BaseException | None],
         messages: set[object] | None,
-        dtype: torch.dtype | None,
+        outputs: Sequence[tuple[torch.Tensor, torch.Tensor]],
     ) -> None:
         """Wrap the inner group's work.
 
@@ -221,7 +221,8 @@ class GlooWork(dist.Work):
             why: Function that returns the known cause of a failure, or None; its argument is True if only a
                 wait has timed out.
             messages: Set that holds a send or a receive until it has been waited for; None for other calls.
-            dtype: Type of tensors that are sent as bytes; None: tensors are sent in their own type.
+            outputs: The caller's tensors for the result, each with the contiguous one that gloo fills;
+                empty if gloo has the caller's own.
         """
         super().__init__()
         self._inner = inner
@@ -230,7 +231,8 @@ class GlooWork(dist.Work):
         self._mark = object()  # not `self`: the id of a dropped work may be reused
         if messages is not None:
             messages.add(self._mark)
-        self._dtype = dtype
+        self._outputs = outputs
+        self._lock = threading.Lock()
         self._waited = False
 
     @untraced
@@ -240,10 +242,18 @@ class GlooWork(dist.Work):
         while not self._done_within(timeout):
             if deadline is not None and time.monotonic() > deadline:
                 raise WaitTimeout(f"the collective is not done within {timeout.total_seconds():g} s")
-        self._waited = True  # some of gloo's works never count as completed
+        self._end()
         if self._messages is not None:
             self._messages.discard(self._mark)
         return True
+
+    def _end(self) -> None:
+        """Copy the result to the outputs, once."""
+        with self._lock:
+            for output, copy in () if self._waited else self._outputs:
+                if output is not copy:
+                    put(output, copy)
+            self._waited = True  # some of gloo's works never count as completed
 
     def _done_within(self, timeout: timedelta) -> bool:
         """Wait for the collective's end, for `_LOOK` or a shorter `timeout`; return True if it has ended.
@@ -270,12 +280,19 @@ class GlooWork(dist.Work):
 
     @untraced
     def get_future(self) -> Any:
-        """Return the inner work's future."""
+        """Return a future of the result."""
         future = self._inner.get_future()
-        return future if self._dtype is None else future.then(lambda done: self._typed(done.value()))
+        return future.then(self._ended) if self._outputs else future
+
+    def _ended(self, done: Any) -> Any:
+        done.value()  # raises the call's error
+        self._end()
+        return self.result()
 
     def is_completed(self) -> bool:
         """Return whether the collective has ended, with or without an error."""
+        if self._outputs and self._inner.is_completed():
+            self._end()
         return self._waited or bool(self._inner.is_completed())
 
     def is_success(self) -> bool:
@@ -288,10 +305,7 @@ class GlooWork(dist.Work):
 
     def result(self) -> Any:
         """Return the tensors."""
-        return self._typed(self._inner.result())
-
-    def _typed(self, value: Any) -> Any:
-        return value if self._dtype is None else typed(value, self._dtype)
+        return [output for output, _ in self._outputs] or self._inner.result()
 
     def source_rank(self) -> int:
         """Return the rank that sent the message received by `recv_anysource`."""

@@ -104,6 +104,8 @@ def test_unusual_input_is_summed_or_refused_by_name(ranks: Ranks) -> None:
             "strided broadcast": [[0, rank], [8, 2 if rank else 8], [12, 3 if rank else 12], [4, 3]],
             "strided gathered": [[[0, 2], [1, 3]], [[1, 3], [2, 4]]],
             "strided scattered": [[3, 7], [11, 15]][rank],
+            "strided in gloo": [[1, 3, 5], [2, 6, 10]],
+            "negated": [0, -1],
             "nan": [True, True],
             "inf": [True, True],
             "after": [2, 2],

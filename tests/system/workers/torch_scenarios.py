@@ -408,8 +408,7 @@ def more_than_gloo() -> Any:
         dist.broadcast(scalar, 1)
         every = [[[0, 1], [0, 1]], [[1, 1], [0, 0]]]
         values_ = [sent, torch.stack(parts), whole, exchanged, scattered, received, scalar]
-        right = [every[1], every, every[0] + every[1], [every[0][rank], every[1][rank]]]
-        right += [every[0], every[1], 1]
+        right = [every[1], every, every[0] + every[1], [row[rank] for row in every], *every, 1]
         if gathered:
             values_.append(torch.stack(gathered))
             right.append(every)
@@ -446,6 +445,14 @@ def inputs() -> dict[str, Any]:
     dist.reduce_scatter(scattered[::2], parts)
     found["strided scattered"] = scattered[::2].tolist()
     refused("uneven", lambda: dist.all_gather([torch.zeros(2), torch.zeros(3)], torch.zeros(2)))
+    found["strided in gloo"] = [
+        summed(torch.arange(6.0).view(3, 2)[:, rank], dist.ReduceOp.MAX).tolist(),
+        dist.all_reduce(torch.arange(6).double().view(3, 2)[:, 1], async_op=True)
+        .get_future()
+        .wait()[0]
+        .tolist(),
+    ]
+    found["negated"] = summed(torch.tensor([1j, 2j]).conj().imag if rank else torch.ones(2)).tolist()
     found["paths"] = hostlib.torch.paths()
     found["empty"] = summed(torch.empty(0, 3)).tolist()
     found["scalar"] = summed(torch.tensor(1.0 + rank)).tolist()
@@ -471,8 +478,10 @@ def inputs() -> dict[str, Any]:
     found["forked"] = os.read(reader, 4096).decode()
     work.wait()
     found["after"] = summed(torch.ones(2)).tolist()
-    gloo = dist.new_group(backend="gloo")
-    refused("bucket of gloo", lambda: hostlib.torch.BucketState(torch.nn.Linear(1, 1), gloo))
+    refused(
+        "bucket of gloo",
+        lambda: hostlib.torch.BucketState(torch.nn.Linear(1, 1), dist.new_group(backend="gloo")),
+    )
     group = dist.group.WORLD
     dist.destroy_process_group()
     refused("destroyed", lambda: group.allreduce([torch.ones(2)]))
