@@ -295,7 +295,7 @@ def account(user: pwd.struct_passwd) -> dict[str, str]:
 def cannot_run(program: str, why: str | None) -> LaunchError:
     """Return the error for a command that does not start, with advice if it is a Python file."""
     advice = f"; use 'python {program}'" if program.endswith(".py") and Path(program).is_file() else ""
-    return LaunchError(f"cannot run {program!r}: {why}{advice}")
+    return LaunchError(f"cannot run {program!r:.200}: {why}{advice}")
 
 
 def _path() -> str:

@@ -63,6 +63,7 @@ def problem(answer: httpx.Response) -> dict[str, object]:
         ([job("\u202egnp.exe")], "/jobs/0/name", "want 1 to 200 printable characters in quotes"),
         ([job(" ")], "/jobs/0/name", "want 1 to 200 printable characters in quotes"),
         ([job(command=[])], "/jobs/0/command", "want the program and its arguments"),
+        ([job(command="x" * 200_000)], "/jobs/0/command", "in one string of up to 131072 characters or as a"),
         ([job(command="a\0b")], "/jobs/0/command", "want no null character"),
         ([job(command=["\ud800"])], "/jobs/0/command", "and no half of a character"),
         ([7], "/jobs/0", "want a table of keys, not 7"),
