@@ -384,7 +384,9 @@ def named(text: str, *, servers: int = 1, link: Link | None = None) -> Topology:
     """
     name, colon, rest = text.partition(":")
     if name not in CATALOG:
-        raise BadSpec(f"unknown topology {name!r}; {hint(name, CATALOG)} (a file's name ends in .yaml)")
+        raise BadSpec(
+            f"unknown topology {name!r}; {hint(name, CATALOG)} (a file's name ends in .toml, .json or .yaml)"
+        )
     entry = CATALOG[name]
     sizes = rest.split("x") if colon else [str(size) for size in entry.sizes.values()]
     if len(sizes) != len(entry.sizes) or not all(size.isdecimal() and len(size) < 6 for size in sizes):

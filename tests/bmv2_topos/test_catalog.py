@@ -68,7 +68,7 @@ def test_nodes_of_somebody_elses_graph_are_switches_unless_they_say_otherwise() 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fat-tre", "unknown topology 'fat-tre'; did you mean 'fat-tree'?"),
+        ("fat-tre", r"did you mean 'fat-tree'\? \(a file's name ends in .toml, .json or .yaml\)"),
         ("single-switch:0", "topology 'single-switch:0': tree '0': every level needs children"),
         ("fat-tree:3", "topology 'fat-tree:3': fat tree of 3 ports per switch: want an even number"),
         ("fat-tree:", r"want fat-tree, or sizes as in fat-tree:4 \(k\)"),
