@@ -181,7 +181,9 @@ class SimulationOptions:
             help="Send at this rate in each of --flows, in bits per second.",
         ),
     ] = 1e9
-    seed: Annotated[int, Declared(help="Seed the random numbers; the same seed gives the same result.")] = 0
+    seed: Annotated[
+        int, Declared(min=0, help="Seed the random numbers; the same seed gives the same result.")
+    ] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
