@@ -160,6 +160,7 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
         (("fallback", "--switch", "here"), "--switch: 'here'"),
         (("compile", "exclusive", "--dump", "lower", "--json"), "--dump and --json are mutually exclusive"),
         (("bench", "allreduce", "--dtype", "int32", "--block16"), "--block16 needs --dtype float32"),
+        (("bench", "allreduce", "-np", 0), "greater than or equal to 1"),
         (("bench", "allreduce", "-np", "8", "--block8", "--block4"), "at most 7 ranks, and there are 8"),
         (("bench", "allreduce", "--baseline", "nccl"), "'nccl': want some of gloo,openmpi,mpich"),
         (("bench", "allreduce", "--collective", "broadcast", "--block8"), "--block8 needs --collective"),

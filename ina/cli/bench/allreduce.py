@@ -49,7 +49,7 @@ _LABELS: Final = {
 class AllreduceSettings:
     """Options of 'ina bench allreduce': a collective, the libraries to compare with, and the switch."""
 
-    workers: Annotated[int, Declared(*options.WORKERS, help="Set the number of workers, 1 to 32.")] = 4
+    workers: Annotated[int, Declared(*options.WORKERS, min=1, help="Set the number of workers, 1 to 32.")] = 4
     size: Annotated[
         str, Declared(help="Sum arrays of this many bytes, such as 64MB (1MB is 1024 x 1024 bytes).")
     ] = "64MB"
