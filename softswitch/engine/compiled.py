@@ -42,41 +42,6 @@ PACKET_ALIGNMENT = 64
 MASK_64 = (1 << 64) - 1
 
 
-class CVerdict(ctypes.Structure):
-    """The C struct ``p4_verdict``: a block's requests to the traffic manager."""
-
-    _fields_ = (
-        ("egress_spec", ctypes.c_uint16),
-        ("mcast_grp", ctypes.c_uint16),
-        ("clone_session", ctypes.c_uint16),
-        ("clone", ctypes.c_uint8),
-        ("dropped", ctypes.c_uint8),
-        ("resubmit", ctypes.c_uint8),
-        ("recirculate", ctypes.c_uint8),
-        ("priority", ctypes.c_uint8),
-        ("unicast", ctypes.c_uint8),
-        *((name, ctypes.c_uint16) for name in ("mcast_grp_2", "rid", "exclude_1", "exclude_2")),
-        ("clone_fields", ctypes.c_int32),
-        ("resubmit_fields", ctypes.c_int32),
-        ("recirculate_fields", ctypes.c_int32),
-    )
-
-
-class CCopy(ctypes.Structure):
-    """The C struct ``p4_copy``: the traffic manager's metadata of a copy for egress."""
-
-    _fields_ = (
-        ("egress_port", ctypes.c_uint16),
-        ("egress_rid", ctypes.c_uint16),
-        ("instance_type", ctypes.c_uint32),
-        ("enq_timestamp", ctypes.c_uint32),
-        ("enq_qdepth", ctypes.c_uint32),
-        ("deq_timedelta", ctypes.c_uint32),
-        ("deq_qdepth", ctypes.c_uint32),
-        ("now_us", ctypes.c_uint64),
-    )
-
-
 _pointer = ctypes.c_void_p
 _CREATE = ctypes.CFUNCTYPE(_pointer, ctypes.c_uint64)
 _DESTROY = ctypes.CFUNCTYPE(None, _pointer)
@@ -91,12 +56,12 @@ INGRESS = ctypes.CFUNCTYPE(
         ctypes.c_uint32,
         ctypes.c_uint64,
     ),
-    *(_pointer, ctypes.c_int32, ctypes.POINTER(CVerdict)),
+    *(_pointer, ctypes.c_int32, ctypes.POINTER(Verdict)),
 )
 COPY = ctypes.CFUNCTYPE(None, _pointer, _pointer)
 CLONE = ctypes.CFUNCTYPE(None, *(_pointer, _pointer, _pointer, _pointer, ctypes.c_uint32, ctypes.c_int32))
 EGRESS = ctypes.CFUNCTYPE(
-    ctypes.c_uint32, _pointer, _pointer, ctypes.POINTER(CCopy), _pointer, ctypes.POINTER(CVerdict)
+    ctypes.c_uint32, _pointer, _pointer, ctypes.POINTER(Copy), _pointer, ctypes.POINTER(Verdict)
 )
 
 
@@ -452,21 +417,20 @@ class CompiledPipeline:
     ) -> tuple[CompiledPacket, Verdict]:
         """Parse a frame, verify checksums, run ingress; see `Pipeline.ingress`."""
         packet = self._packet(frame)
-        verdict = CVerdict()
+        verdict = Verdict()
         self._ops.ingress(
             *(self._state, packet.address, packet.frame, len(frame), port, instance_type, now_us & MASK_64),
             *(None if previous is None else previous.address, field_list, ctypes.byref(verdict)),
         )
-        return packet, _read_verdict(verdict)
+        return packet, verdict
 
     def egress(self, packet: CompiledPacket, copy: Copy) -> tuple[bytes | None, Verdict]:
         """Run egress, update checksums, deparse; return the frame, or None if it is dropped."""
-        spec = CCopy(*(getattr(copy, name) for name, *_ in CCopy._fields_))
-        verdict = CVerdict()
+        verdict = Verdict()
         out = ctypes.addressof(self._out)
-        length = self._ops.egress(self._state, packet.address, ctypes.byref(spec), out, ctypes.byref(verdict))
+        length = self._ops.egress(self._state, packet.address, ctypes.byref(copy), out, ctypes.byref(verdict))
         frame = None if verdict.dropped and not length else ctypes.string_at(out, length)
-        return frame, _read_verdict(verdict)
+        return frame, verdict
 
     def metadata(self, packet: CompiledPacket, names: Sequence[str]) -> dict[str, int]:
         """Return the present values of metadata fields by name; leave out names that the program lacks."""
@@ -526,10 +490,6 @@ def _configure_meter(words: Any, rates: MeterRates | None) -> None:
         buckets = (rates.cir, rates.cburst, rates.cburst, 0, rates.pir, rates.pburst, rates.pburst, 0)
         for position, word in enumerate(buckets, 2):
             words[position] = word
-
-
-def _read_verdict(verdict: CVerdict) -> Verdict:
-    return Verdict(*(getattr(verdict, name) for name, *_ in CVerdict._fields_))
 
 
 def _check_index(name: str, index: int, size: int) -> None:

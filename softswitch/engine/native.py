@@ -14,7 +14,7 @@ import socket
 import tempfile
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, fields
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,11 +26,9 @@ from softswitch.engine.compiled import (
     COPY,
     EGRESS,
     INGRESS,
-    CCopy,
     CField,
     CompiledPipeline,
     CProgram,
-    CVerdict,
 )
 from softswitch.engine.pcapng import NAME_BYTES, NOTES, CaptureSettings
 from softswitch.engine.pipeline import (
@@ -55,9 +53,6 @@ from softswitch.engine.ports import (
     UdpPort,
     threshold,
 )
-
-_VERDICT = [field.name for field in fields(Verdict)]
-_COPY = [field.name for field in fields(Copy)]
 
 
 class InterpretedProgram:
@@ -107,25 +102,24 @@ class InterpretedProgram:
         except BaseException as error:
             self._failed(error)
             found = Verdict(dropped=1)
-        _store_verdict(verdict, found)
+        verdict[0] = found
 
     def _egress(
         self,
         _state: int,
         at: int,
-        copy: ctypes._Pointer[CCopy],
+        copy: ctypes._Pointer[Copy],
         out: int,
-        verdict: ctypes._Pointer[CVerdict],
+        verdict: ctypes._Pointer[Verdict],
     ) -> int:
         try:
             packet = self._packets[at]
-            py_copy = Copy(**{name: getattr(copy.contents, name) for name in _COPY})
-            frame, found = self._pipeline.egress(packet, py_copy)
+            frame, found = self._pipeline.egress(packet, copy.contents)
             self._keep(at, packet)
         except BaseException as error:
             self._failed(error)
             frame, found = None, Verdict(dropped=1)
-        _store_verdict(verdict, found)
+        verdict[0] = found
         frame = (frame or b"")[:MAX_FRAME]
         ctypes.memmove(out, frame, len(frame))
         return len(frame)
@@ -161,11 +155,6 @@ def _sizes(struct: ir.Struct, prefix: str = "") -> Iterator[tuple[str, int]]:
                 yield prefix + name, next(size for size in (1, 2, 4, 8) if width <= 8 * size)
             case ir.Bool() | ir.Enum():
                 yield prefix + name, 1 if isinstance(type_, ir.Bool) else 4
-
-
-def _store_verdict(into: ctypes._Pointer[CVerdict], verdict: Verdict) -> None:
-    for name in _VERDICT:
-        setattr(into.contents, name, getattr(verdict, name))
 
 
 PATH_BYTES: Final = 107
