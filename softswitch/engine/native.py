@@ -14,7 +14,6 @@ import socket
 import tempfile
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final
 
@@ -239,10 +238,6 @@ _ERROR_BYTES = 256
 _NEVER = 2**64 - 1
 
 
-class _Impairments(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in LinkModel.names()]
-
-
 class _Statistics(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in PORT_COUNTERS + SWITCH_COUNTERS]
 
@@ -271,7 +266,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
     """Set the argument and result types of engine.h's functions; return the library."""
     engine, u16, u32, u64 = ctypes.c_void_p, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
     integer, pointer, text = ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p
-    link = ctypes.POINTER(_Impairments)
+    link = ctypes.POINTER(LinkModel)
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "create": (engine, []),
         "destroy": (None, [engine]),
@@ -355,7 +350,7 @@ class NativeEngine:
         Raises PortError, with nothing left open.
         """
         error = ctypes.create_string_buffer(_ERROR_BYTES)
-        links = tuple(ctypes.byref(_Impairments(*astuple(link))) for link in (rx, tx))
+        links = (ctypes.byref(rx), ctypes.byref(tx))
         match spec:
             case MemoryPort(cpu):
                 failed = self._library.engine_add_memory(self._engine, number, *links, cpu, error)
