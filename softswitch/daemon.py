@@ -36,7 +36,6 @@ from softswitch.p4runtime import Loading, Service, Serving, Tls, private_socket,
 from softswitch.p4runtime.entities import Journal
 from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.state import Backend, Bundle, Device
-from softswitch.stf.control import EmbeddedPlane
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _SET_BYTE: Final = 0
@@ -225,18 +224,21 @@ def _fill(device: Device, files: Sequence[Path]) -> None:
     if not files:
         return
     # Imported here, because few switches have such files.
+    from softswitch.stf.control import Control
     from softswitch.stf.runtime import configure
 
     with device.writing(), device.switch.locked():
+        bundle = device.bundle
         for path in files:
-            configure(path, device.bundle.program, _Plane(device.switch, device.bundle))
+            made = _Replication(device.switch, bundle)
+            configure(path, Control(bundle.program, bundle.pipeline, made))
 
 
-class _Plane(EmbeddedPlane):
-    """An `EmbeddedPlane` that sets groups and sessions by P4Runtime, so that controllers can read them."""
+class _Replication:
+    """Sets groups and sessions by P4Runtime, so that controllers can read them."""
 
     def __init__(self, switch: Switch, bundle: Bundle) -> None:
-        super().__init__(switch, bundle.pipeline)
+        self._switch = switch
         self._bundle = bundle
 
     def set_multicast_group(self, group: int, members: Members) -> None:

@@ -37,7 +37,6 @@ from controller.policies.scheduling.sharing.family import (
 from controller.policies.scheduling.sharing.forests import Model, Sample, draw, model_for
 from controller.policies.scheduling.sharing.packing import Packer
 from controller.policies.scheduling.sharing.pairs import (
-    BadTraining,
     InterferenceModel,
     InterferenceSpeed,
     Load,
@@ -62,10 +61,7 @@ class Blind:
 
     @classmethod
     def from_samples(cls, kinds: Collection[str], samples: Mapping[Model, Sequence[Sample]]) -> Blind:
-        """Return the means of `samples`. Raises BadTraining if a model has none."""
-        for model, drawn in samples.items():
-            if not drawn:
-                raise BadTraining(f"no samples of {model.name}")
+        """Return the means of `samples`."""
         return cls(
             kinds, {m: math.fsum(s.speeds[0] for s in drawn) / len(drawn) for m, drawn in samples.items()}
         )

@@ -78,7 +78,8 @@ class SwitchSession:
         turn_timeout_s: float = 10.0,
         load_turn_timeout_s: float = 60.0,
     ) -> None:
-        self._target: Target = TofinoTarget(target)
+        self._switch = target
+        self._target = TofinoTarget(target)
         self._clock = clock
         self._rng = rng or random.Random()
         self._ticks_s = ticks_s
@@ -104,11 +105,11 @@ class SwitchSession:
     def close(self) -> None:
         """Close the connection; jobs stay admitted."""
         self._kept.close()
-        self._target.close()
+        self._switch.close()
 
     def expect_silence(self) -> None:
         """Limit the next call's wait for any answer to 1 s, because the switch seems to hang."""
-        self._target.expect_silence()
+        self._switch.expect_silence()
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +122,7 @@ class SwitchSession:
     @property
     def address(self) -> str:
         """Address of the switch, ``host:port`` or ``unix:path``."""
-        return self._target.address
+        return self._switch.address
 
     def turn(self) -> AbstractContextManager[None]:
         """Be the only controller that writes during the block.
@@ -145,15 +146,15 @@ class SwitchSession:
 
         Valid only within `turn`.
         """
-        return self._target.undisturbed
+        return self._switch.undisturbed
 
     @contextmanager
     def _turn(self, timeout_s: float, *, take_over: bool = False) -> Iterator[None]:
         with ExitStack() as stack:
             undisturbed = self._row_cache.in_turn
             if not undisturbed:
-                stack.enter_context(self._target.turn(timeout_s=timeout_s))
-                undisturbed = self._target.undisturbed
+                stack.enter_context(self._switch.turn(timeout_s=timeout_s))
+                undisturbed = self._switch.undisturbed
                 self._row_cache.begin(undisturbed=undisturbed)
                 stack.callback(self._row_cache.end)
             if self.owner is not None and not (self._owned and undisturbed):
@@ -237,7 +238,7 @@ class SwitchSession:
         if jobs are admitted to the other program. Nothing is changed then.
         """
         self._program = self._info = None  # another controller may have loaded another program
-        if self._target.runs(bundle):
+        if self._switch.runs(bundle):
             return False
         if similar and not replace and self._covers(bundle):
             _log.warning(
@@ -343,7 +344,7 @@ class SwitchSession:
             raise
         except NoSuchJob as error:
             with self.turn():
-                restarts = self._target.restarts  # a turn shows it
+                restarts = self._switch.restarts  # a turn shows it
             if restarts > self._restarts.get(admission.generation, restarts):
                 raise SwitchRestarted(unknown) from error
             raise
@@ -441,7 +442,7 @@ class SwitchSession:
             if action.verb == "remove":
                 self._baselines.pop(action.admission.counter_row, None)
             elif action.verb == "add":
-                self._restarts[action.admission.generation] = self._target.restarts
+                self._restarts[action.admission.generation] = self._switch.restarts
 
     # ------------------------------------------------------------------ ordinary traffic
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from controller.switches import names
@@ -62,42 +61,16 @@ _BRIDGE = {
 
 
 class TofinoTarget:
-    """A `Target` that lets controllers use this project's Tofino programs like its v1model programs.
+    """The program and the rows of a `Target`: Tofino programs of this project look like its v1model programs.
 
-    It translates calls to the `Target` behind it, whose switch runs the program. If the switch runs another
-    kind of program, calls are passed on unchanged.
+    Calls are translated for the switch behind `target`. If the switch runs another kind of program, calls are
+    passed on unchanged.
     """
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._physical: ProgramInfo | None = None
         self._program_read = False
-        self.address = target.address
-
-    @property
-    def restarts(self) -> int:
-        """Number of observed restarts of the switch."""
-        return self._target.restarts
-
-    @property
-    def undisturbed(self) -> bool:
-        """True if no other controller can have written since this controller's last `turn`; else False.
-
-        Valid only within `turn`.
-        """
-        return self._target.undisturbed
-
-    def close(self) -> None:
-        """Disconnect from the switch."""
-        self._target.close()
-
-    def expect_silence(self) -> None:
-        """Limit the next call's wait for any answer to 1 s."""
-        self._target.expect_silence()
-
-    def turn(self, *, timeout_s: float) -> AbstractContextManager[None]:
-        """Be the only controller that writes during the block."""
-        return self._target.turn(timeout_s=timeout_s)
 
     def program(self) -> ProgramInfo | None:
         """Return the description of the loaded program, or None if there is none."""
@@ -105,10 +78,6 @@ class TofinoTarget:
         self._physical = None if found is None else found.physical
         self._program_read = True
         return found
-
-    def runs(self, bundle: ProgramBundle) -> bool:
-        """Return True if the switch runs this program."""
-        return self._target.runs(bundle)
 
     def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
         """Make the switch run this program; see `Target.load`."""

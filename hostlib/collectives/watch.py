@@ -142,19 +142,15 @@ class SharedTexts(Protocol):
 
     def set(self, key: str, value: str, /) -> None:
         """Store a text."""
-        ...
 
     def get(self, key: str, /) -> bytes:
         """Return a stored text."""
-        ...
 
     def check(self, keys: list[str], /) -> bool:
         """Return whether texts are stored for all these keys."""
-        ...
 
     def add(self, key: str, amount: int, /) -> int:
         """Add to a counter, 0 at first, and return its value."""
-        ...
 
 
 class Watch:

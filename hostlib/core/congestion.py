@@ -116,15 +116,12 @@ class Congestion(Protocol):
     @property
     def wants_rounds(self) -> bool:
         """True if the core must count rounds; constant."""
-        ...
 
     def start(self, window: int) -> Limits:
         """Return the initial limits, which are at most `window`. The core calls this once per job."""
-        ...
 
     def on_round(self, outcome: Round) -> Limits:
         """Return the limits after a round."""
-        ...
 
 
 def call_control(control: Congestion, call: Callable[[], object], *, most: int, may_bypass: bool) -> Limits:

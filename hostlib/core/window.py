@@ -24,14 +24,12 @@ class Kernel(Protocol):
 
     def begin(self, state: CoreState, now: int) -> None:
         """Reset the window for the collective described in `state`."""
-        ...
 
     def emit(self, state: CoreState, out: NDArray[Any], now: int) -> int:
         """Write packets that may be sent now into `out`, as many as fit; return their number.
 
         All have the length `CoreStruct.emitted_bytes`. 0: no packet may be sent now.
         """
-        ...
 
     def absorb(self, state: CoreState, data: NDArray[Any], segment: int, now: int) -> None:
         """Process received packets.
@@ -42,18 +40,15 @@ class Kernel(Protocol):
             segment: Bytes of each packet; the last may be shorter.
             now: The time in nanoseconds.
         """
-        ...
 
     def next_timeout(self, state: CoreState) -> int:
         """Return the time when the oldest packet in flight is overdue or needs a probe.
 
         Return `NEVER` if no packet is in flight.
         """
-        ...
 
     def time_out(self, state: CoreState, now: int) -> None:
         """Queue overdue packets for resending, or for a probe: see `Window.on_timeout`."""
-        ...
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
         """Start a round with new limits; count the results of the new round that have arrived already.
@@ -62,7 +57,6 @@ class Kernel(Protocol):
         its last change are sent. So the limit is the same for a packet on all ranks, and a resent packet
         reports the same waiting as before.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

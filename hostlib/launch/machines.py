@@ -49,15 +49,12 @@ class Channel(Protocol):
     @property
     def is_open(self) -> bool:
         """Return whether other processes could read or write the channel's texts."""
-        ...
 
     def gather(self, text: str) -> Sequence[str]:
         """Send this rank's text to the first rank; return all ranks' texts there, [] at other ranks."""
-        ...
 
     def spread(self, text: str) -> str:
         """Return the first rank's text; the other ranks' texts are ignored."""
-        ...
 
 
 def machine() -> str:

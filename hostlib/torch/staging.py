@@ -30,31 +30,24 @@ class Copies(Protocol):
 
         `tensor` depends on that work.
         """
-        ...
 
     def going_down(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context in which torch's work on the device is added to the stream down."""
-        ...
 
     def going_up(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context in which torch's work on the device is added to the stream up."""
-        ...
 
     def host(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
         """Return host memory that the device can copy asynchronously."""
-        ...
 
     def down(self, source: torch.Tensor, target: torch.Tensor) -> Callable[[], None]:
         """Start to copy to the host; return a function that waits for the end, callable in any thread."""
-        ...
 
     def up(self, source: torch.Tensor, target: torch.Tensor) -> None:
         """Start to copy to the device."""
-        ...
 
     def join(self) -> Callable[[], None]:
         """Return a function that makes the caller's later work on the device wait for all copies to it."""
-        ...
 
 
 class CudaCopies:

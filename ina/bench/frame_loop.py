@@ -20,7 +20,6 @@ from softswitch.engine.pipeline import Copy, Pipeline, PipelineError
 from softswitch.engine.switch import Switch
 from softswitch.engine.tofino import RECIRCULATING
 from softswitch.stf import Control, PacketLine, Statement
-from softswitch.stf.control import EmbeddedPlane
 
 Frames = Sequence[tuple[bytes, int]]
 """Frames and their input ports."""
@@ -199,7 +198,7 @@ def packet_times(program: ir.Program, statements: Sequence[Statement]) -> list[P
     """
     pipeline = load(program, backend="compiled")
     with Switch({}) as switch:
-        Control(program, EmbeddedPlane(switch, pipeline)).configure(statements)
+        Control(program, pipeline, switch).configure(statements)
         groups = switch.multicast_groups()
         packets = [statement for statement in statements if isinstance(statement, PacketLine)]
         return [_time(pipeline, groups, packet) for packet in packets]

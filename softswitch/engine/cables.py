@@ -18,7 +18,6 @@ import functools
 import itertools
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from softswitch.engine.native import NativeEngine
@@ -26,34 +25,11 @@ from softswitch.engine.ports import MemoryPort, SwitchError
 from softswitch.engine.switch import Switch
 
 
-@dataclass(frozen=True, slots=True)
-class Cable:
-    """One direction of a link: frames that leave switch `source` by `port` enter switch `target`."""
+class Cable(ctypes.Structure):
+    """One direction of a link: frames that leave switch `source` by `port` enter switch `target`.
 
-    source: int
-    port: int
-    target: int
-    target_port: int
-    delay_us: int
-
-    def __post_init__(self) -> None:
-        if self.delay_us < 1:
-            raise SwitchError(f"a cable's delay is {self.delay_us} µs, must be 1 or more")
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """A port without a cable."""
-
-    switch: int
-    port: int
-
-
-_NEVER = 2**64 - 1
-
-
-class _Cable(ctypes.Structure):
-    """The C struct ``engine_cable``, with the fields of `Cable`."""
+    It is the C struct ``engine_cable``.
+    """
 
     _fields_ = (
         ("source", ctypes.c_uint32),
@@ -63,13 +39,19 @@ class _Cable(ctypes.Structure):
         ("delay_us", ctypes.c_uint64),
     )
 
+    def __init__(self, source: int, port: int, target: int, target_port: int, delay_us: int) -> None:
+        if delay_us < 1:
+            raise SwitchError(f"a cable's delay is {delay_us} µs, must be 1 or more")
+        super().__init__(source, target, port, target_port, delay_us)
 
-class _End(ctypes.Structure):
-    """The C struct ``engine_end``, with the fields of `End`."""
 
-    _fields_ = (("engine", ctypes.c_uint32), ("port", ctypes.c_uint16))
+class End(ctypes.Structure):
+    """A port without a cable: the C struct ``engine_end``."""
+
+    _fields_ = (("switch", ctypes.c_uint32), ("port", ctypes.c_uint16))
 
 
+_NEVER = 2**64 - 1
 _POINTER, _U32, _U64, _INT = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int
 _SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
     "create": (_POINTER, [_POINTER, _U32, _POINTER, _U32, _POINTER, _U32]),
@@ -109,14 +91,9 @@ class Cabling:
         self._cabling = library.cabling_create(
             (ctypes.c_void_p * len(engines))(*(engine.address for engine in engines)),
             len(engines),
-            (_Cable * len(cables))(
-                *(
-                    _Cable(each.source, each.target, each.port, each.target_port, each.delay_us)
-                    for each in cables
-                )
-            ),
+            (Cable * len(cables))(*cables),
             len(cables),
-            (_End * len(ends))(*(_End(end.switch, end.port) for end in ends)),
+            (End * len(ends))(*ends),
             len(ends),
         )
         if not self._cabling:

@@ -11,7 +11,6 @@ import ctypes
 import itertools
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,9 @@ from softswitch.compiler.ir.walk import indirect_meters
 from softswitch.engine.entries import (
     ARG_WORDS,
     TableEntries,
-    TableLayout,
+    Tables,
+    check_index,
+    found,
     has_part,
     lay_out_table,
     packed,
@@ -42,41 +43,6 @@ PACKET_ALIGNMENT = 64
 MASK_64 = (1 << 64) - 1
 
 
-class CVerdict(ctypes.Structure):
-    """The C struct ``p4_verdict``: a block's requests to the traffic manager."""
-
-    _fields_ = (
-        ("egress_spec", ctypes.c_uint16),
-        ("mcast_grp", ctypes.c_uint16),
-        ("clone_session", ctypes.c_uint16),
-        ("clone", ctypes.c_uint8),
-        ("dropped", ctypes.c_uint8),
-        ("resubmit", ctypes.c_uint8),
-        ("recirculate", ctypes.c_uint8),
-        ("priority", ctypes.c_uint8),
-        ("unicast", ctypes.c_uint8),
-        *((name, ctypes.c_uint16) for name in ("mcast_grp_2", "rid", "exclude_1", "exclude_2")),
-        ("clone_fields", ctypes.c_int32),
-        ("resubmit_fields", ctypes.c_int32),
-        ("recirculate_fields", ctypes.c_int32),
-    )
-
-
-class CCopy(ctypes.Structure):
-    """The C struct ``p4_copy``: the traffic manager's metadata of a copy for egress."""
-
-    _fields_ = (
-        ("egress_port", ctypes.c_uint16),
-        ("egress_rid", ctypes.c_uint16),
-        ("instance_type", ctypes.c_uint32),
-        ("enq_timestamp", ctypes.c_uint32),
-        ("enq_qdepth", ctypes.c_uint32),
-        ("deq_timedelta", ctypes.c_uint32),
-        ("deq_qdepth", ctypes.c_uint32),
-        ("now_us", ctypes.c_uint64),
-    )
-
-
 _pointer = ctypes.c_void_p
 _CREATE = ctypes.CFUNCTYPE(_pointer, ctypes.c_uint64)
 _DESTROY = ctypes.CFUNCTYPE(None, _pointer)
@@ -91,12 +57,12 @@ INGRESS = ctypes.CFUNCTYPE(
         ctypes.c_uint32,
         ctypes.c_uint64,
     ),
-    *(_pointer, ctypes.c_int32, ctypes.POINTER(CVerdict)),
+    *(_pointer, ctypes.c_int32, ctypes.POINTER(Verdict)),
 )
 COPY = ctypes.CFUNCTYPE(None, _pointer, _pointer)
 CLONE = ctypes.CFUNCTYPE(None, *(_pointer, _pointer, _pointer, _pointer, ctypes.c_uint32, ctypes.c_int32))
 EGRESS = ctypes.CFUNCTYPE(
-    ctypes.c_uint32, _pointer, _pointer, ctypes.POINTER(CCopy), _pointer, ctypes.POINTER(CVerdict)
+    ctypes.c_uint32, _pointer, _pointer, ctypes.POINTER(Copy), _pointer, ctypes.POINTER(Verdict)
 )
 
 
@@ -147,17 +113,20 @@ class _Control:
         self.write_register = _control(library, "write_register", None, u32, u64, _WORDS)
 
 
-@dataclass(slots=True)
-class _CTable:
-    """One table: its entries in Python, and their layout in the shared object."""
+class _CTable(TableEntries):
+    """One table: its entries, its number, and their layout in the shared object."""
 
-    id: int
-    entries: TableEntries
-    layout: TableLayout
-    actions: dict[str, tuple[int, list[int]]]
-    """For each action, its number and the masks of its parameters."""
+    def __init__(self, program: ir.Program, number: int, table: ir.Table) -> None:
+        super().__init__(program, table)
+        self.id = number
+        self.layout = lay_out_table(table)
+        self.actions = {
+            action: (at, [(1 << ir.width_of(param.type)) - 1 for param in program.actions[action].params])
+            for at, action in enumerate(self.layout.actions)
+        }
+        """For each action, its number and the masks of its parameters."""
 
-    def position(self, entry: ir.ConstEntry) -> int:
+    def place(self, entry: ir.ConstEntry) -> int:
         """Return the position of an entry in the shared object.
 
         In a table of kind "ordered", entries are in the order of precedence; in a table of kind "code", in
@@ -165,8 +134,8 @@ class _CTable:
         """
         kind = self.layout.kind
         if kind == "ordered":
-            return self.entries.position(entry)
-        return self.entries.entries().index(entry) if kind == "code" else 0
+            return self.position(entry)
+        return self.entries().index(entry) if kind == "code" else 0
 
 
 class CField(ctypes.Structure):
@@ -197,7 +166,7 @@ class CompiledPacket:
         self.frame = frame
 
 
-class CompiledPipeline:
+class CompiledPipeline(Tables[_CTable]):
     """A `Pipeline` whose data plane is the shared object `path`, built from `program`."""
 
     def __init__(self, program: ir.Program, path: Path, *, seed: int = 0) -> None:
@@ -214,9 +183,7 @@ class CompiledPipeline:
         self._state: int = state
         weakref.finalize(self, self._ops.destroy, state)
         self._tables = {
-            name: _CTable(
-                number, TableEntries(program, table), layout := lay_out_table(table), _masks(program, layout)
-            )
+            name: _CTable(program, number, table)
             for number, (name, table) in enumerate(program.tables.items())
         }
         numbers = itertools.count()
@@ -248,49 +215,34 @@ class CompiledPipeline:
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
         """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
         state = self._table(table)
-        canonical = state.entries.insert(entry)
-        position = state.position(canonical)
-        if self._insert(state, canonical, position) != 0:
-            state.entries.delete(canonical)
+        canonical = state.insert(entry)
+        if self._insert(state, canonical, state.place(canonical)) != 0:
+            state.delete(canonical)
             raise PipelineError(f"no memory for an entry of table {table}")
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
         """Replace the action of the entry with the match of `entry`. Raises NoSuchEntry or BadEntry."""
         state = self._table(table)
-        canonical = state.entries.modify(entry)
+        canonical = state.modify(entry)
         match, action, args = self._words(state, canonical)
-        self._control.modify(self._state, state.id, match, state.position(canonical), action, args)
+        self._control.modify(self._state, state.id, match, state.place(canonical), action, args)
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
         """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
         state = self._table(table)
-        position = state.position(state.entries.find(entry))
-        found = state.entries.delete(entry)
-        self._control.delete(self._state, state.id, state.layout.pack(found.patterns), position)
-
-    def entries(self, table: str) -> list[ir.ConstEntry]:
-        """Return all entries of a table: first the constant ones, then the others in order of insertion."""
-        return self._table(table).entries.entries()
-
-    def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
-        return self._table(table).entries.find(entry)
+        position = state.place(state.find(entry))
+        gone = state.delete(entry)
+        self._control.delete(self._state, state.id, state.layout.pack(gone.patterns), position)
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
         """Set the default action; None restores the program's default. Raises BadEntry."""
         state = self._table(table)
-        default = state.entries.set_default(invocation)
-        self._set_default(state, default)
-
-    def default(self, table: str) -> ir.Invocation:
-        """Return the present default action, which runs on a miss."""
-        return self._table(table).entries.default
+        self._set_default(state, state.set_default(invocation))
 
     def _install(self, state: _CTable) -> None:
-        self._set_default(state, state.entries.default)
+        self._set_default(state, state.default)
         if state.layout.kind in ("exact", "lpm", "ordered"):
-            ordered = state.layout.kind == "ordered"
-            entries = state.entries.ordered() if ordered else state.entries.entries()
+            entries = state.ordered() if state.layout.kind == "ordered" else state.entries()
             for position, entry in enumerate(entries):
                 if self._insert(state, entry, position) != 0:
                     raise PipelineError(f"no memory for the entries of table {state.layout.table.name}")
@@ -312,11 +264,6 @@ class CompiledPipeline:
         number, masks = state.actions[invocation.action]
         args = zip(masks, invocation.args, strict=True)
         return number, b"".join([packed(value & mask, ARG_WORDS) for mask, value in args])
-
-    def _table(self, name: str) -> _CTable:
-        if name not in self._tables:
-            raise NoSuchObject(f"no table {name}; there are {', '.join(self._tables) or 'none'}")
-        return self._tables[name]
 
     # ----------------------------------------------------------------- counters, meters and registers
 
@@ -408,24 +355,22 @@ class CompiledPipeline:
 
     def _counter(self, name: str, index: int) -> Any:
         """Return the cells of an indirect counter. Raises NoSuchObject if it has no cell `index`."""
-        if name not in self._counters:
-            raise NoSuchObject(f"no indirect counter {name}; there are {', '.join(self._counters) or 'none'}")
-        _check_index(name, index, self.program.counters[name].size)
-        return self._control.counter(self._state, self._counters[name])
+        number = found(self._counters, "indirect counter", name)
+        check_index(name, index, self.program.counters[name].size)
+        return self._control.counter(self._state, number)
 
     def _meter(self, name: str, index: int) -> Any:
-        if name not in self._meters:
-            raise NoSuchObject(f"no array of meters {name}; there are {', '.join(self._meters) or 'none'}")
-        _check_index(name, index, self.program.meters[name].size)
-        return self._control.meter(self._state, self._meters[name], index)
+        number = found(self._meters, "array of meters", name)
+        check_index(name, index, self.program.meters[name].size)
+        return self._control.meter(self._state, number, index)
 
     def _part(self, table: str, part: str, entry: ir.ConstEntry | None) -> Any:
         """Return the 64-bit words of a part (see `PARTS`) of an entry or, for None, of the default action."""
         state = self._table(table)
         match, position = None, 0
         if entry is not None:
-            found = state.entries.find(entry)
-            match, position = state.layout.pack(found.patterns), state.position(found)
+            known = state.find(entry)
+            match, position = state.layout.pack(known.patterns), state.place(known)
         words = None
         if has_part(state.layout.table, part):
             words = self._control.part(self._state, state.id, PARTS.index(part), match, position)
@@ -434,10 +379,9 @@ class CompiledPipeline:
         return words
 
     def _register(self, name: str, index: int) -> int:
-        if name not in self._registers:
-            raise NoSuchObject(f"no register {name}")
-        _check_index(name, index, self.program.registers[name].size)
-        return self._registers[name]
+        number = found(self._registers, "register", name)
+        check_index(name, index, self.program.registers[name].size)
+        return number
 
     # ----------------------------------------------------------------- data plane
 
@@ -452,21 +396,20 @@ class CompiledPipeline:
     ) -> tuple[CompiledPacket, Verdict]:
         """Parse a frame, verify checksums, run ingress; see `Pipeline.ingress`."""
         packet = self._packet(frame)
-        verdict = CVerdict()
+        verdict = Verdict()
         self._ops.ingress(
             *(self._state, packet.address, packet.frame, len(frame), port, instance_type, now_us & MASK_64),
             *(None if previous is None else previous.address, field_list, ctypes.byref(verdict)),
         )
-        return packet, _read_verdict(verdict)
+        return packet, verdict
 
     def egress(self, packet: CompiledPacket, copy: Copy) -> tuple[bytes | None, Verdict]:
         """Run egress, update checksums, deparse; return the frame, or None if it is dropped."""
-        spec = CCopy(*(getattr(copy, name) for name, *_ in CCopy._fields_))
-        verdict = CVerdict()
+        verdict = Verdict()
         out = ctypes.addressof(self._out)
-        length = self._ops.egress(self._state, packet.address, ctypes.byref(spec), out, ctypes.byref(verdict))
+        length = self._ops.egress(self._state, packet.address, ctypes.byref(copy), out, ctypes.byref(verdict))
         frame = None if verdict.dropped and not length else ctypes.string_at(out, length)
-        return frame, _read_verdict(verdict)
+        return frame, verdict
 
     def metadata(self, packet: CompiledPacket, names: Sequence[str]) -> dict[str, int]:
         """Return the present values of metadata fields by name; leave out names that the program lacks."""
@@ -503,13 +446,6 @@ class CompiledPipeline:
         return CompiledPacket(self._ops.packet_size, bytes(frame))
 
 
-def _masks(program: ir.Program, layout: TableLayout) -> dict[str, tuple[int, list[int]]]:
-    return {
-        action: (number, [(1 << ir.width_of(param.type)) - 1 for param in program.actions[action].params])
-        for number, action in enumerate(layout.actions)
-    }
-
-
 def _array(words: Sequence[int]) -> Any:
     return (ctypes.c_uint64 * max(1, len(words)))(*words)
 
@@ -526,12 +462,3 @@ def _configure_meter(words: Any, rates: MeterRates | None) -> None:
         buckets = (rates.cir, rates.cburst, rates.cburst, 0, rates.pir, rates.pburst, rates.pburst, 0)
         for position, word in enumerate(buckets, 2):
             words[position] = word
-
-
-def _read_verdict(verdict: CVerdict) -> Verdict:
-    return Verdict(*(getattr(verdict, name) for name, *_ in CVerdict._fields_))
-
-
-def _check_index(name: str, index: int, size: int) -> None:
-    if not 0 <= index < size:
-        raise NoSuchObject(f"{name} has {size} cells, so no index {index}")

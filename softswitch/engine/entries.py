@@ -10,13 +10,14 @@ canonical: entries with equal matches have equal patterns.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir import fold
 from softswitch.compiler.ir.verify import is_wide, too_wide
-from softswitch.engine.pipeline import BadEntry, EntryExists, NoSuchEntry, TableFull
+from softswitch.engine.pipeline import BadEntry, EntryExists, NoSuchEntry, NoSuchObject, TableFull
 
 PRIORITY_MATCHES = frozenset({"ternary", "range", "optional"})
 
@@ -219,6 +220,44 @@ class TableEntries:
         if self._prioritised:
             return -entry.priority
         return -sum(pattern.mask.bit_count() for pattern in entry.patterns if pattern.kind == "mask")
+
+
+_T = TypeVar("_T")
+_Table = TypeVar("_Table", bound=TableEntries)
+
+
+class Tables(Generic[_Table]):
+    """The tables of a program by name, and the methods of a `Pipeline` that read their entries."""
+
+    _tables: Mapping[str, _Table]
+
+    def entries(self, table: str) -> list[ir.ConstEntry]:
+        """Return all entries of a table: first the constant ones, then the others in order of insertion."""
+        return self._table(table).entries()
+
+    def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
+        return self._table(table).find(entry)
+
+    def default(self, table: str) -> ir.Invocation:
+        """Return the present default action, which runs on a miss."""
+        return self._table(table).default
+
+    def _table(self, name: str) -> _Table:
+        return found(self._tables, "table", name)
+
+
+def found(objects: Mapping[str, _T], kind: str, name: str) -> _T:
+    """Return an object of a program by its name. Raises NoSuchObject."""
+    if name not in objects:
+        raise NoSuchObject(f"no {kind} {name}; there are {', '.join(objects) or 'none'}")
+    return objects[name]
+
+
+def check_index(name: str, index: int, size: int) -> None:
+    """Raise NoSuchObject if the array `name` of `size` cells has no cell `index`."""
+    if not 0 <= index < size:
+        raise NoSuchObject(f"{name} has {size} cells, so no index {index}")
 
 
 def _is_canonical(match: str, full: int, pattern: ir.Pattern) -> bool:

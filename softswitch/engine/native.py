@@ -14,7 +14,6 @@ import socket
 import tempfile
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,11 +25,9 @@ from softswitch.engine.compiled import (
     COPY,
     EGRESS,
     INGRESS,
-    CCopy,
     CField,
     CompiledPipeline,
     CProgram,
-    CVerdict,
 )
 from softswitch.engine.pcapng import NAME_BYTES, NOTES, CaptureSettings
 from softswitch.engine.pipeline import (
@@ -55,9 +52,6 @@ from softswitch.engine.ports import (
     UdpPort,
     threshold,
 )
-
-_VERDICT = [field.name for field in fields(Verdict)]
-_COPY = [field.name for field in fields(Copy)]
 
 
 class InterpretedProgram:
@@ -107,25 +101,24 @@ class InterpretedProgram:
         except BaseException as error:
             self._failed(error)
             found = Verdict(dropped=1)
-        _store_verdict(verdict, found)
+        verdict[0] = found
 
     def _egress(
         self,
         _state: int,
         at: int,
-        copy: ctypes._Pointer[CCopy],
+        copy: ctypes._Pointer[Copy],
         out: int,
-        verdict: ctypes._Pointer[CVerdict],
+        verdict: ctypes._Pointer[Verdict],
     ) -> int:
         try:
             packet = self._packets[at]
-            py_copy = Copy(**{name: getattr(copy.contents, name) for name in _COPY})
-            frame, found = self._pipeline.egress(packet, py_copy)
+            frame, found = self._pipeline.egress(packet, copy.contents)
             self._keep(at, packet)
         except BaseException as error:
             self._failed(error)
             frame, found = None, Verdict(dropped=1)
-        _store_verdict(verdict, found)
+        verdict[0] = found
         frame = (frame or b"")[:MAX_FRAME]
         ctypes.memmove(out, frame, len(frame))
         return len(frame)
@@ -161,11 +154,6 @@ def _sizes(struct: ir.Struct, prefix: str = "") -> Iterator[tuple[str, int]]:
                 yield prefix + name, next(size for size in (1, 2, 4, 8) if width <= 8 * size)
             case ir.Bool() | ir.Enum():
                 yield prefix + name, 1 if isinstance(type_, ir.Bool) else 4
-
-
-def _store_verdict(into: ctypes._Pointer[CVerdict], verdict: Verdict) -> None:
-    for name in _VERDICT:
-        setattr(into.contents, name, getattr(verdict, name))
 
 
 PATH_BYTES: Final = 107
@@ -250,10 +238,6 @@ _ERROR_BYTES = 256
 _NEVER = 2**64 - 1
 
 
-class _Impairments(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in LinkModel.names()]
-
-
 class _Statistics(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in PORT_COUNTERS + SWITCH_COUNTERS]
 
@@ -282,7 +266,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
     """Set the argument and result types of engine.h's functions; return the library."""
     engine, u16, u32, u64 = ctypes.c_void_p, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
     integer, pointer, text = ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p
-    link = ctypes.POINTER(_Impairments)
+    link = ctypes.POINTER(LinkModel)
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "create": (engine, []),
         "destroy": (None, [engine]),
@@ -366,7 +350,7 @@ class NativeEngine:
         Raises PortError, with nothing left open.
         """
         error = ctypes.create_string_buffer(_ERROR_BYTES)
-        links = tuple(ctypes.byref(_Impairments(*astuple(link))) for link in (rx, tx))
+        links = (ctypes.byref(rx), ctypes.byref(tx))
         match spec:
             case MemoryPort(cpu):
                 failed = self._library.engine_add_memory(self._engine, number, *links, cpu, error)

@@ -41,6 +41,7 @@ interpreter (`softswitch.engine.interpreter`). Everything here is plain data and
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol
@@ -286,40 +287,42 @@ class TableFull(PipelineError):
     """The table holds as many entries as its size allows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A block's requests to the traffic manager; the fields of ``struct p4_verdict``."""
+class Verdict(ctypes.Structure):
+    """The C struct ``p4_verdict``: a block's requests to the traffic manager; -1: no field list."""
 
-    egress_spec: int = 0
-    mcast_grp: int = 0
-    clone_session: int = 0
-    clone: int = 0
-    dropped: int = 0
-    resubmit: int = 0
-    recirculate: int = 0
-    priority: int = 0
-    unicast: int = 0
-    mcast_grp_2: int = 0
-    rid: int = 0
-    exclude_1: int = 0
-    exclude_2: int = 0
-    clone_fields: int = -1
-    resubmit_fields: int = -1
-    recirculate_fields: int = -1
+    _fields_ = (
+        ("egress_spec", ctypes.c_uint16),
+        ("mcast_grp", ctypes.c_uint16),
+        ("clone_session", ctypes.c_uint16),
+        ("clone", ctypes.c_uint8),
+        ("dropped", ctypes.c_uint8),
+        ("resubmit", ctypes.c_uint8),
+        ("recirculate", ctypes.c_uint8),
+        ("priority", ctypes.c_uint8),
+        ("unicast", ctypes.c_uint8),
+        *((name, ctypes.c_uint16) for name in ("mcast_grp_2", "rid", "exclude_1", "exclude_2")),
+        ("clone_fields", ctypes.c_int32),
+        ("resubmit_fields", ctypes.c_int32),
+        ("recirculate_fields", ctypes.c_int32),
+    )
+
+    def __init__(self, **requests: int) -> None:
+        super().__init__(**{"clone_fields": -1, "resubmit_fields": -1, "recirculate_fields": -1} | requests)
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """The traffic manager's metadata of a copy for egress; the fields of ``struct p4_copy``."""
+class Copy(ctypes.Structure):
+    """The C struct ``p4_copy``: the traffic manager's metadata of a copy for egress."""
 
-    egress_port: int = 0
-    egress_rid: int = 0
-    instance_type: int = 0
-    enq_timestamp: int = 0
-    enq_qdepth: int = 0
-    deq_timedelta: int = 0
-    deq_qdepth: int = 0
-    now_us: int = 0
+    _fields_ = (
+        ("egress_port", ctypes.c_uint16),
+        ("egress_rid", ctypes.c_uint16),
+        ("instance_type", ctypes.c_uint32),
+        ("enq_timestamp", ctypes.c_uint32),
+        ("enq_qdepth", ctypes.c_uint32),
+        ("deq_timedelta", ctypes.c_uint32),
+        ("deq_qdepth", ctypes.c_uint32),
+        ("now_us", ctypes.c_uint64),
+    )
 
 
 Packet = Any

@@ -16,10 +16,11 @@ direction.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 MAX_PORT = 510
@@ -220,25 +221,19 @@ _KEYS: dict[str, tuple[str, Callable[[str, str], float]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LinkModel:
-    """`Impairments` in whole numbers, as the engine uses them.
+class LinkModel(ctypes.Structure):
+    """`Impairments` in whole numbers, as the engine uses them: the C struct ``engine_impairments``.
 
-    Probabilities are thresholds for a 64-bit random number. Fields and their order are the same as in
-    ``struct engine_impairments`` in runtime/engine.h.
+    Probabilities are thresholds for a 64-bit random number.
     """
 
-    loss: int
-    duplicate: int
-    reorder: int
-    corrupt: int
-    delay_ns: int
-    jitter_ns: int
-    reorder_ns: int
-    rate_bps: int
-    burst_bytes: int
-    seed: int
-    queue_packets: int
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in (
+            *("loss", "duplicate", "reorder", "corrupt", "delay_ns", "jitter_ns", "reorder_ns"),
+            *("rate_bps", "burst_bytes", "seed", "queue_packets"),
+        )
+    )
 
     @classmethod
     def of(cls, impairments: Impairments, *, seed: int, port: int, direction: str) -> LinkModel:
@@ -265,11 +260,6 @@ class LinkModel:
             seed=int.from_bytes(digest, "little"),
             queue_packets=impairments.queue_packets,
         )
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """Return the names of the fields in order."""
-        return [f.name for f in fields(cls)]
 
 
 def threshold(probability: float) -> int:

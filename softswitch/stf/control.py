@@ -15,8 +15,7 @@ from typing import Protocol, TypeVar
 from softswitch.compiler import ir
 from softswitch.engine.entries import has_priorities
 from softswitch.engine.native import Members
-from softswitch.engine.pipeline import MeterRates, Pipeline, PipelineError
-from softswitch.engine.switch import Switch
+from softswitch.engine.pipeline import MeterRates, MeterReading, PipelineError
 from softswitch.stf.script import (
     Add,
     CheckCounter,
@@ -162,7 +161,10 @@ def _prefix(operand: ScriptOperand, width: int, line: int) -> ir.Pattern:
 
 
 class Plane(Protocol):
-    """Entries, counters, meters, registers and replication of one switch; methods may raise PipelineError."""
+    """Entries, counters, meters and registers of one switch, such as a `Pipeline`.
+
+    Methods may raise PipelineError.
+    """
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
         """Add an entry."""
@@ -173,7 +175,7 @@ class Plane(Protocol):
     def entries(self, table: str) -> Sequence[ir.ConstEntry]:
         """Return the entries of a table."""
 
-    def set_default(self, table: str, called: ir.Invocation) -> None:
+    def set_default(self, table: str, invocation: ir.Invocation) -> None:
         """Set the action that runs on a miss."""
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
@@ -191,47 +193,24 @@ class Plane(Protocol):
     def write_register(self, name: str, index: int, value: int) -> None:
         """Set the value of a register's cell."""
 
-    def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
-        """Return the rates of a meter's cell, or None if it has no rates."""
+    def read_meter(self, name: str, index: int) -> MeterReading:
+        """Return the rates of a meter's cell."""
 
-    def set_meter_rates(self, name: str, index: int, rates: MeterRates) -> None:
+    def configure_meter(self, name: str, index: int, rates: MeterRates) -> None:
         """Set the rates of a meter's cell."""
+
+
+class Replication(Protocol):
+    """Multicast groups and clone sessions of one switch, such as a `Switch`.
+
+    Methods may raise PipelineError.
+    """
 
     def set_multicast_group(self, group: int, members: Members) -> None:
         """Define a multicast group."""
 
     def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
         """Define a clone session; None removes it. Clones are cut to `truncate` bytes (0: uncut)."""
-
-
-class EmbeddedPlane:
-    """A `Plane` of a switch in this process and its program."""
-
-    def __init__(self, switch: Switch, pipeline: Pipeline) -> None:
-        self.insert = pipeline.insert
-        self.delete = pipeline.delete
-        self.entries = pipeline.entries
-        self.set_default = pipeline.set_default
-        self.read_counter = pipeline.read_counter
-        self.write_counter = pipeline.write_counter
-        self.read_direct_counter = pipeline.read_direct_counter
-        self.read_register = pipeline.read_register
-        self.write_register = pipeline.write_register
-        self.set_meter_rates = pipeline.configure_meter
-        self._pipeline = pipeline
-        self._switch = switch
-
-    def set_multicast_group(self, group: int, members: Members) -> None:
-        """Define a multicast group of the switch."""
-        self._switch.set_multicast_group(group, members)
-
-    def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
-        """Define or remove a clone session of the switch; see `Plane.set_clone_session`."""
-        self._switch.set_clone_session(session, members, truncate)
-
-    def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
-        """Return the rates of a meter's cell, or None if it has no rates."""
-        return self._pipeline.read_meter(name, index).rates
 
 
 _Result = TypeVar("_Result")
@@ -250,8 +229,9 @@ _RELATIONS: dict[str, Callable[[int, int], bool]] = {
 class Control:
     """Applies the statements of one script to one switch, on which `program` runs."""
 
-    def __init__(self, program: ir.Program, plane: Plane) -> None:
-        self._program = program
+    def __init__(self, program: ir.Program, plane: Plane, replication: Replication) -> None:
+        self.program = program
+        self.replication = replication
         self._plane = plane
         self._labels: dict[str, tuple[str, ir.ConstEntry]] = {}
         self._nodes: list[tuple[int, tuple[int, ...]]] = []
@@ -271,22 +251,22 @@ class Control:
 
     def add(self, statement: Add) -> None:
         """Insert an entry. Raises ScriptError."""
-        table, entry = entry_of(self._program, statement)
+        table, entry = entry_of(self.program, statement)
         self._call(statement.line, lambda: self._plane.insert(table, entry))
         if statement.label is not None:
             self._labels[statement.label] = (table, entry)
 
     def set_default(self, statement: SetDefault) -> None:
         """Set a default action. Raises ScriptError."""
-        name = find("table", statement.table, tables_of(self._program), statement.line)
+        name = find("table", statement.table, tables_of(self.program), statement.line)
         called = invocation_of(
-            self._program, self._program.tables[name], statement.action, statement.args, statement.line
+            self.program, self.program.tables[name], statement.action, statement.args, statement.line
         )
         self._call(statement.line, lambda: self._plane.set_default(name, called))
 
     def remove_all(self, line: int) -> None:
         """Remove all entries except constant ones. Raises ScriptError."""
-        for name, table in self._program.tables.items():
+        for name, table in self.program.tables.items():
             if not table.const_entries:
                 for entry in self._plane.entries(name):
                     self._call(line, partial(self._plane.delete, name, entry))
@@ -301,7 +281,7 @@ class Control:
         return f"counter {statement.counter} has {value} {statement.kind}, not {wanted}"
 
     def _counted(self, statement: CheckCounter) -> tuple[int, int]:
-        counters, line = self._program.counters, statement.line
+        counters, line = self.program.counters, statement.line
         name = find("counter", statement.counter, counters, line)
         owner = counters[name].table
         if owner is None:
@@ -345,7 +325,7 @@ class Control:
                 self._mirrors[session] = ("group", rest[0])
             case "mirroring_delete":
                 self._mirrors.pop(session, None)
-                self._call(statement.line, lambda: self._plane.set_clone_session(session, None))
+                self._call(statement.line, lambda: self.replication.set_clone_session(session, None))
             case _:
                 kind, number = self._mirrors.get(session, ("none", 0))
                 return f"mirroring session {session}: {kind} {number}"
@@ -384,13 +364,13 @@ class Control:
 
     def _configure(self) -> None:
         for group in self._groups:
-            self._plane.set_multicast_group(group, self._members(group))
+            self.replication.set_multicast_group(group, self._members(group))
         for session, (kind, number) in self._mirrors.items():
             members = [(number, 0)] if kind == "port" else self._members(number)
-            self._plane.set_clone_session(session, members)
+            self.replication.set_clone_session(session, members)
 
     def _counter(self, statement: ScriptCommand) -> str | None:
-        name = find("counter", statement.name, self._program.counters, statement.line)
+        name = find("counter", statement.name, self.program.counters, statement.line)
         index, *values = statement.numbers
         if values:
             packets, bytes_ = values
@@ -400,10 +380,10 @@ class Control:
         return f"{name}[{index}] = {packets} packets, {bytes_} bytes"
 
     def _register(self, statement: ScriptCommand) -> str | None:
-        name = find("register", statement.name, self._program.registers, statement.line)
+        name = find("register", statement.name, self.program.registers, statement.line)
         match statement.numbers:
             case ():
-                for index in range(self._program.registers[name].size):
+                for index in range(self.program.registers[name].size):
                     self._call(statement.line, partial(self._plane.write_register, name, index, 0))
                 return None
             case (index,):
@@ -414,17 +394,17 @@ class Control:
         return None
 
     def _meter(self, statement: ScriptCommand) -> str | None:
-        meters, line = self._program.meters, statement.line
+        meters, line = self.program.meters, statement.line
         name = find("meter", statement.name, meters, line)
         if meters[name].table is not None:
             raise ScriptError(f"meter {name} is direct: scripts set the rates of arrays only", line)
         if statement.command == "meter_get_rates":
             (index,) = statement.numbers
-            found = self._call(line, lambda: self._plane.read_meter_rates(name, index))
-            return f"{name}[{index}] = {_shown(found)}"
+            found = self._call(line, lambda: self._plane.read_meter(name, index))
+            return f"{name}[{index}] = {_shown(found.rates)}"
         rates = _rates(statement)
         for index in statement.numbers or range(meters[name].size):
-            self._call(line, partial(self._plane.set_meter_rates, name, index, rates))
+            self._call(line, partial(self._plane.configure_meter, name, index, rates))
         return None
 
 

@@ -12,7 +12,7 @@ from softswitch.engine.build import load
 from softswitch.engine.pipeline import Pipeline, Trace
 from softswitch.engine.ports import MAX_PORT, MemoryPort
 from softswitch.engine.switch import Switch
-from softswitch.stf.control import Control, EmbeddedPlane
+from softswitch.stf.control import Control
 from softswitch.stf.script import (
     Add,
     CheckCounter,
@@ -128,7 +128,7 @@ class _Embedded:
     """The embedded switch, in virtual time."""
 
     def __init__(self, switch: Switch, pipeline: Pipeline) -> None:
-        self.control = Control(pipeline.program, EmbeddedPlane(switch, pipeline))
+        self.control = Control(pipeline.program, pipeline, switch)
         self._switch = switch
         self._now_us = 0
         self._left: dict[int, list[bytes]] = {port: [] for port in switch.ports}

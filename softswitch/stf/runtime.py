@@ -25,7 +25,7 @@ from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.engine.entries import has_priorities
-from softswitch.stf.control import Control, Plane, find, key_named, tables_of
+from softswitch.stf.control import Control, find, key_named, tables_of
 from softswitch.stf.script import (
     COMMANDS,
     Add,
@@ -44,7 +44,7 @@ _FIRST = 1 << 24
 """Largest priority number that BMv2's own interface allows; there, the smallest number wins."""
 _MAC = re.compile(r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")
 
-_Setting = Callable[[Control, Plane], object]
+_Setting = Callable[[Control], object]
 """Applies one entry of a file to a switch."""
 _Read = Iterator[tuple[str, Callable[[], _Setting]]]
 """For each entry of a file: its position in the file, and a function that parses the entry."""
@@ -58,17 +58,16 @@ class RuntimeFileError(Exception):
     exit_code = 2
 
 
-def configure(path: Path, program: ir.Program, plane: Plane) -> None:
+def configure(path: Path, control: Control) -> None:
     """Apply a file with table entries to a switch.
 
     Raises RuntimeFileError or OSError. Entries in front of an invalid entry stay applied.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
-    settings = (_json if path.suffix == ".json" else _commands)(path, text, program)
-    control = Control(program, plane)
+    settings = (_json if path.suffix == ".json" else _commands)(path, text, control.program)
     for where, read in settings:
         try:
-            read()(control, plane)
+            read()(control)
         except ScriptError as error:
             raise RuntimeFileError(f"{path}: {where}: {error.message}") from error
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -89,15 +88,15 @@ def _command(words: Sequence[str], program: ir.Program) -> _Setting:
     match words:
         case ["table_add", table, action, *rest]:
             adding = _added(program, table, action, rest)
-            return lambda control, plane: control.add(adding)
+            return lambda control: control.add(adding)
         case ["table_set_default", table, action, *values]:
             name = find("table", table, tables_of(program), _LINE)
             setting = SetDefault(_LINE, name, action, _given(program, name, action, values))
-            return lambda control, plane: control.set_default(setting)
+            return lambda control: control.set_default(setting)
         case [command, *_] if command in COMMANDS:
             (found,) = parse_script(" ".join(words))
             assert isinstance(found, ScriptCommand)
-            return lambda control, plane: control.command(found)
+            return lambda control: control.command(found)
     known = ", ".join(("table_add", "table_set_default", *COMMANDS))
     raise ScriptError(f"{words[0]!r} with {len(words) - 1} arguments; want one of {known}", _LINE)
 
@@ -220,7 +219,7 @@ def _table_entry(program: ir.Program, entry: Mapping[str, Any]) -> _Setting:
     )
     if entry.get("default_action"):
         setting = SetDefault(_LINE, name, action, args)
-        return lambda control, plane: control.set_default(setting)
+        return lambda control: control.set_default(setting)
     keys = {key.name: key for key in described.keys}
     matches = []
     for written, value in (entry.get("match") or {}).items():
@@ -230,7 +229,7 @@ def _table_entry(program: ir.Program, entry: Mapping[str, Any]) -> _Setting:
     if has_priorities(described) and (not isinstance(priority, int) or priority < 1):
         raise ScriptError(f"priority is {priority!r}; table {name} needs a priority of 1 or more", _LINE)
     adding = Add(_LINE, name, priority and priority - 1, _closed(matches), action, args)
-    return lambda control, plane: control.add(adding)
+    return lambda control: control.add(adding)
 
 
 def _matched(key: ir.Key, value: object) -> ScriptOperand | None:
@@ -251,13 +250,13 @@ def _single(value: object) -> object:
 
 def _group(program: ir.Program, entry: Mapping[str, Any]) -> _Setting:
     group, members = int(entry["multicast_group_id"]), _replicas(entry)
-    return lambda control, plane: plane.set_multicast_group(group, members)
+    return lambda control: control.replication.set_multicast_group(group, members)
 
 
 def _session(program: ir.Program, entry: Mapping[str, Any]) -> _Setting:
     session, members = int(entry["clone_session_id"]), _replicas(entry)
     cut = int(entry.get("packet_length_bytes", 0))
-    return lambda control, plane: plane.set_clone_session(session, members, cut)
+    return lambda control: control.replication.set_clone_session(session, members, cut)
 
 
 def _replicas(entry: Mapping[str, Any]) -> list[tuple[int, int]]:

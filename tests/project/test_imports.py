@@ -203,7 +203,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *(*CONTROLLER, "controller.policies.grouping/", "controller.policies.scheduling.synergy/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages", "softswitch.engine.build"),
         *("softswitch.engine.compiled", "softswitch.engine.switch", "softswitch.engine.tofino"),
-        *("softswitch.stf.control", "bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.virtual.target"),
+        *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.virtual.target"),
     ),
     "ina.cli": (
         *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.demos/"),

@@ -18,7 +18,7 @@ from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.stf import Event, ScriptError, ScriptReport, parse_script, run_script
-from softswitch.stf.control import EmbeddedPlane
+from softswitch.stf.control import Control
 from softswitch.stf.runtime import RuntimeFileError, configure
 from softswitch.stf.script import Add, Expect, PacketLine, ScriptCommand, ScriptOperand
 from tests.softswitch.lowering import source
@@ -258,20 +258,22 @@ def table_program() -> ir.Program:
     return compile_source(source("exactly.apply(); longest.apply(); masked.apply();", locals=LOCALS))
 
 
-class Noted(EmbeddedPlane):
-    """The plane of a switch, with the copies that were asked for."""
+class Noted(Control):
+    """The control plane of a switch, with the copies that were asked for."""
 
     def __init__(self, switch: Switch, pipeline: Pipeline) -> None:
-        super().__init__(switch, pipeline)
+        super().__init__(pipeline.program, pipeline, self)
+        self.pipeline = pipeline
         self.groups: dict[int, Any] = {}
         self.sessions: dict[int, Any] = {}
+        self._switch = switch
 
     def set_multicast_group(self, group: int, members: Any) -> None:
-        super().set_multicast_group(group, members)
+        self._switch.set_multicast_group(group, members)
         self.groups[group] = list(members)
 
     def set_clone_session(self, session: int, members: Any, truncate: int = 0) -> None:
-        super().set_clone_session(session, members, truncate)
+        self._switch.set_clone_session(session, members, truncate)
         self.sessions[session] = (list(members), truncate)
 
 
@@ -287,7 +289,7 @@ def entries(plane: Noted) -> dict[str, list[tuple[Any, ...]]]:
     return {
         table.removeprefix("C."): [
             (*((each.kind, each.value, each.mask) for each in entry.patterns), *entry.invocation.args)
-            for entry in plane.entries(table)
+            for entry in plane.pipeline.entries(table)
         ]
         for table in ("C.exactly", "C.longest", "C.masked")
     }
@@ -297,9 +299,9 @@ def entries(plane: Noted) -> dict[str, list[tuple[Any, ...]]]:
     ("name", "text"), [("s1-runtime.json", json.dumps(JSON)), ("s1-commands.txt", COMMANDS)]
 )
 def test_both_kinds_of_files_say_the_same(
-    name: str, text: str, table_program: ir.Program, plane: Noted, write_file: Callable[[str, str], Path]
+    name: str, text: str, plane: Noted, write_file: Callable[[str, str], Path]
 ) -> None:
-    configure(write_file(name, text), table_program, plane)
+    configure(write_file(name, text), plane)
     assert entries(plane) == {
         "exactly": [(("exact", 5, 0), 0x10, 0x0800_0000_0111)],
         "longest": [(("mask", 0x10, 0xF0), 1, 2)],
@@ -308,15 +310,13 @@ def test_both_kinds_of_files_say_the_same(
     assert plane.groups[1] == [(2, 3), (4, 0)]
     as_json = name.endswith(".json")
     assert plane.sessions[5] == (([(6, 1)], 64) if as_json else ([(6, 0)], 0))
-    assert plane.read_register("C.seen", 1) == (0 if as_json else 9)
+    assert plane.pipeline.read_register("C.seen", 1) == (0 if as_json else 9)
 
 
-def test_bmv2_takes_smaller_priorities_first(
-    table_program: ir.Program, plane: Noted, write_file: Callable[[str, str], Path]
-) -> None:
+def test_bmv2_takes_smaller_priorities_first(plane: Noted, write_file: Callable[[str, str], Path]) -> None:
     text = "table_add masked set 0&&&0 0->255 => 1 0 20\ntable_add masked set 0&&&0 0->255 => 2 0 10\n"
-    configure(write_file("c.txt", text), table_program, plane)
-    first = max(plane.entries("C.masked"), key=lambda entry: entry.priority)
+    configure(write_file("c.txt", text), plane)
+    first = max(plane.pipeline.entries("C.masked"), key=lambda entry: entry.priority)
     assert first.invocation.args[0] == 2
 
 
@@ -351,12 +351,11 @@ def test_what_is_wrong_is_named_by_its_place(
     name: str,
     text: str,
     said: str,
-    table_program: ir.Program,
     plane: Noted,
     write_file: Callable[[str, str], Path],
 ) -> None:
     path = write_file(name, text)
     with pytest.raises(RuntimeFileError) as told:
-        configure(path, table_program, plane)
+        configure(path, plane)
     assert said in str(told.value)
     assert str(told.value).startswith(f"{path}: ")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from controller.policies.placement.flows import racks_of, steady_state
 from controller.policies.placement.policy import PlacementProblem, settle
 from controller.policies.routing.grid import candidates
-from controller.policies.routing.policy import RoutingProblem, score
+from controller.policies.routing.policy import RoutingProblem, score, without_loops
 from controller.vocabulary import Job, Tree
 
 
@@ -33,6 +33,19 @@ def _deals(room: Sequence[tuple[str, int]], workers: int) -> Iterator[list[str]]
             yield from ([name] * here + rest for rest in _deals(others, workers - here))
 
 
+def _ways(problem: RoutingProblem, start: str, via: str, end: str) -> Iterator[list[str]]:
+    """Yield all shortest paths from `start` over `via` to `end`, without loops, each once."""
+    legs = itertools.product(_paths(problem, start, via), _paths(problem, via, end))
+    yield from map(list, dict.fromkeys(tuple(without_loops([*a[:-1], *b])) for a, b in legs))
+
+
+def _paths(problem: RoutingProblem, start: str, end: str) -> list[list[str]]:
+    """Return all shortest paths from `start` to `end`, both included."""
+    if start == end:
+        return [[end]]
+    return [[start, *rest] for above in problem.nearer(start, end) for rest in _paths(problem, above, end)]
+
+
 def best_trees(problem: RoutingProblem) -> dict[str, Tree]:
     """Return the trees of shortest paths whose lowest rate is highest."""
     racks = [(job, rack) for job in problem.routed for rack in racks_of(problem.topology, job)]
@@ -40,7 +53,7 @@ def best_trees(problem: RoutingProblem) -> dict[str, Tree]:
         [
             (pick, way)
             for pick in candidates(problem, job, rack)
-            for way in problem.ways(rack, pick, problem.roots[job.name])
+            for way in _ways(problem, rack, pick, problem.roots[job.name])
         ]
         for job, rack in racks
     ]

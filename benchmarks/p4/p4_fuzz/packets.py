@@ -21,7 +21,7 @@ from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.pipeline import PipelineError
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
-from softswitch.stf.control import Control, EmbeddedPlane
+from softswitch.stf.control import Control
 from softswitch.stf.script import PacketLine, Statement, parse_script
 
 PORTS = (*range(8), 510)
@@ -95,8 +95,7 @@ class Run:
 
     def _set_up(self, switch: Switch) -> None:
         if self._rng.random() < 0.7:
-            plane = EmbeddedPlane(switch, self._pipeline)
-            Control(self._subject.program, plane).configure(self._subject.script)
+            Control(self._subject.program, self._pipeline, switch).configure(self._subject.script)
         for number in range(4):
             members = [(self._rng.choice((*PORTS, 99)), self._rng.randrange(9)) for _ in range(number)]
             switch.set_multicast_group(number + 1, members)

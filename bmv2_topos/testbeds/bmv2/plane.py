@@ -23,17 +23,18 @@ from controller.switches.target import (
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from softswitch.engine.entries import has_priorities
-from softswitch.engine.pipeline import MeterRates, PipelineError
+from softswitch.engine.pipeline import MeterRates, MeterReading, PipelineError
 
 Members = Sequence[tuple[int, int]]
 """Members of a multicast group or clone session: the port and the replication id of each copy."""
 
 
 class P4RuntimePlane:
-    """A `softswitch.stf.control.Plane` over P4Runtime; usable while `client` is the primary controller.
+    """A `Plane` and a `Replication` of `softswitch.stf.control` over P4Runtime.
 
-    `program` is the program as our compiler reads it, `bundle` the output of p4c that the switch runs. Every
-    method raises PipelineError if the switch refuses the request. Registers are not supported.
+    They are usable while `client` is the primary controller. `program` is the program as our compiler reads
+    it, `bundle` the output of p4c that the switch runs. Every method raises PipelineError if the switch
+    refuses the request. Registers are not supported.
     """
 
     def __init__(self, client: P4RuntimeClient, program: ir.Program, bundle: ProgramBundle) -> None:
@@ -67,9 +68,9 @@ class P4RuntimePlane:
         """Return the entries that were inserted here and not deleted."""
         return tuple(self._inserted.get(table, ()))
 
-    def set_default(self, table: str, called: ir.Invocation) -> None:
+    def set_default(self, table: str, invocation: ir.Invocation) -> None:
         """Set the default action of a table."""
-        self._write("MODIFY", TableEntry(table, {}, *self._call(called), default=True))
+        self._write("MODIFY", TableEntry(table, {}, *self._call(invocation), default=True))
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         """Return the numbers of packets and of bytes that a counter cell has counted."""
@@ -97,16 +98,16 @@ class P4RuntimePlane:
         """Raise PipelineError: BMv2 does not offer registers over P4Runtime."""
         raise PipelineError(f"{name}[{index}]: BMv2 has no registers over P4Runtime")
 
-    def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
-        """Return the rates of a meter cell; None if the cell has no rates."""
+    def read_meter(self, name: str, index: int) -> MeterReading:
+        """Return the rates of a meter cell."""
         with _pipeline_errors():
             (found,) = self._client.read([p4.Entity(meter_entry=self._meter(name, index))])
         config = found.meter_entry.config
         if not found.meter_entry.HasField("config"):
-            return None
-        return MeterRates(config.cir, config.cburst, config.pir, config.pburst)
+            return MeterReading()
+        return MeterReading(MeterRates(config.cir, config.cburst, config.pir, config.pburst))
 
-    def set_meter_rates(self, name: str, index: int, rates: MeterRates) -> None:
+    def configure_meter(self, name: str, index: int, rates: MeterRates) -> None:
         """Set the rates of a meter cell."""
         cell = self._meter(name, index)
         cell.config.CopyFrom(

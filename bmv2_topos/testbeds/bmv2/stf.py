@@ -63,7 +63,7 @@ def run_on_bmv2(
                     with client.mastership():
                         client.load(bundle.p4info, bundle.device_config)
                         plane = P4RuntimePlane(client, program, bundle)
-                        return play(statements, _Bmv2(switch, Control(program, plane), arrivals))
+                        return play(statements, _Bmv2(switch, Control(program, plane, plane), arrivals))
                 finally:
                     client.close()
             finally:

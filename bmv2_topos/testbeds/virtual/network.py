@@ -57,7 +57,6 @@ class Node(Protocol):
 
     def deliver(self, port: int, frame: bytes) -> None:
         """Receive a packet, now."""
-        ...
 
 
 class Network:

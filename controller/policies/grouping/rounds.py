@@ -374,8 +374,7 @@ def group(
     *,
     members: int | None = None,
     worst_order: bool = False,
-    exact: bool = False,
-    matcher: Matcher | None = None,
+    matcher: Matcher = match,
 ) -> list[GroupPlan]:
     """Divide all jobs into groups of at most `members` jobs; return the groups in order of their first jobs.
 
@@ -383,10 +382,7 @@ def group(
         profiles: Stage times of each job, in seconds, all of the same length k.
         members: Maximum number of jobs in a group, 1 to k; None: k.
         worst_order: Whether to interleave as badly as possible (an ablation).
-        exact: Whether to match on the full graph, even if it has more than `matching.BLOCK` nodes.
-        matcher: Function to use for matching; None: `match`.
-
-    Raises BadSpec if `members` is not in 1..k or a profile is invalid.
+        matcher: Function to use for matching.
 
     >>> [plan.jobs for plan in group([(8, 2), (2, 8), (4, 1), (1, 4)])]
     [(0, 1), (2, 3)]
@@ -395,13 +391,6 @@ def group(
         return []
     k = len(profiles[0])
     members = k if members is None else members
-    if not 1 <= members <= k:
-        raise BadSpec(f"groups of {members} jobs on {k} resources; 1 to {k} are possible")
-    for profile in {*profiles}:
-        _check(profile)
-        if len(profile) != k:
-            raise BadSpec(f"profiles of {k} and of {len(profile)} stages in one grouping")
-    chosen = matcher or functools.partial(match, exact=exact)
     stages = np.array(profiles, dtype=np.float64)
     number_of: dict[Profile, int] = {}
     kind_of = [number_of.setdefault(profile, len(number_of)) for profile in profiles]
@@ -415,7 +404,7 @@ def group(
             ]
         weigh = weights(stages, nodes, members, worst_order=worst_order)
         where = places(stages, nodes) if len(nodes) > matching.BLOCK else None
-        pairs = chosen(len(nodes), weigh, numbers, where)
+        pairs = matcher(len(nodes), weigh, numbers, where)
         if members == 3 and len(nodes) == len(profiles):
             pairs = _heaviest(pairs, weigh, len(nodes) // 3)  # the remaining jobs become the third members
         nodes = _merge(nodes, pairs)
@@ -425,11 +414,6 @@ def group(
         (GroupPlan(jobs, interleave([profiles[job] for job in jobs])) for jobs in plans),
         key=lambda plan: plan.jobs,
     )
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _check(profile: Profile) -> None:
-    check((profile,))
 
 
 def weights(

@@ -71,33 +71,18 @@ class RoutingProblem:
         chosen = {name for name in (root, *picked) if name == root or name in parents}
         return tidy(self.topology, job, Tree(root, parents, self._capable(chosen)))
 
-    def ways(self, start: str, via: str, end: str) -> list[list[str]]:
-        """Return all shortest paths from `start` over `via` to `end`, without loops, each once."""
-        found = (
-            _without_loops([*first[:-1], *second])
-            for first in self._paths(start, via)
-            for second in self._paths(via, end)
-        )
-        return [list(way) for way in dict.fromkeys(map(tuple, found))]
-
     def _way(self, start: str, via: str, end: str, *, spread: bool) -> list[str]:
         leg = self._drawn_path if spread else self.topology.way
-        return _without_loops([*leg(start, via)[:-1], *leg(via, end)])
+        return without_loops([*leg(start, via)[:-1], *leg(via, end)])
 
     def _drawn_path(self, start: str, end: str) -> list[str]:
         """Return a random one of the shortest paths from `start` to `end`, both included."""
         found = [start]
         while found[-1] != end:
-            found.append(self.rng.choice(self._nearer(found[-1], end)))
+            found.append(self.rng.choice(self.nearer(found[-1], end)))
         return found
 
-    def _paths(self, start: str, end: str) -> list[list[str]]:
-        """Return all shortest paths from `start` to `end`, both included."""
-        if start == end:
-            return [[end]]
-        return [[start, *rest] for above in self._nearer(start, end) for rest in self._paths(above, end)]
-
-    def _nearer(self, node: str, end: str) -> list[str]:
+    def nearer(self, node: str, end: str) -> list[str]:
         """Return the neighbours of the switch `node` that are nearer to `end` than `node` is."""
         hops, number = self.topology.hops(end), self.topology.number_of
         around = self.topology.neighbours[node]
@@ -145,7 +130,8 @@ def check(problem: RoutingProblem, trees: Mapping[str, Tree]) -> Mapping[str, Tr
     return trees
 
 
-def _without_loops(nodes: Sequence[str]) -> list[str]:
+def without_loops(nodes: Sequence[str]) -> list[str]:
+    """Return a path without the parts between two visits of the same node."""
     way: list[str] = []
     for node in nodes:
         if node in way:

@@ -52,7 +52,6 @@ class ExtraMissing(SchedulingError):
 
     def __init__(self, what: str, package: str, *, extra: str = "schedulers") -> None:
         super().__init__(f"{what} needs {package}: pip install 'ina[{extra}]'")
-        self.package = package
 
 
 def needed(module: str, what: str, package: str) -> ModuleType:

@@ -88,13 +88,9 @@ class FreeGpus:
         """
         if gpus > self.free:
             return None
-        taken: list[int] = []
-        for node in sorted(range(len(self._free)), key=lambda number: -len(self._free[number])):
-            take = min(gpus - len(taken), len(self._free[node]))
-            if take:
-                taken += self._cut(node, take)
-            if len(taken) == gpus:
-                break
+        emptiest_first = sorted(self._free, key=len, reverse=True)
+        taken = [gpu for free in emptiest_first for gpu in reversed(free)][:gpus]
+        self.reserve(taken)
         return tuple(taken)
 
     def reserve(self, gpus: Iterable[int]) -> None:

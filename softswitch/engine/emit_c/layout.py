@@ -146,7 +146,6 @@ class FieldSlot:
     member: str
     array: ArrayRef | None
     offset: int  # bits from the header's start, or from the varbit's end if behind it
-    behind_varbit: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +210,7 @@ def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position, *, dense: b
             run, index = run_and_index
             array = ArrayRef(run.array, index)
             member = f"{run.array}[{index}]"
-        slot = FieldSlot(name, type_, member, array, offset, varbit is not None)
+        slot = FieldSlot(name, type_, member, array, offset)
         slots.append(slot)
         if isinstance(type_, ir.VarBits):
             if varbit is not None or offset % 8 or type_.max_width % 8:

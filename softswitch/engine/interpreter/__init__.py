@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from softswitch.compiler import ir
+from softswitch.engine.entries import Tables, check_index, found
 from softswitch.engine.interpreter.expressions import (
     HeaderValue,
     PacketState,
@@ -31,7 +32,6 @@ from softswitch.engine.pipeline import (
     Event,
     MeterRates,
     MeterReading,
-    NoSuchObject,
     Trace,
     Verdict,
 )
@@ -66,7 +66,7 @@ def interpreter(program: ir.Program, *, seed: int = 0, trace: Trace | None = Non
     return made(program, seed=seed, trace=trace)
 
 
-class Interpreter:
+class Interpreter(Tables[TableState]):
     """A `Pipeline` in Python. `seed` is the seed of ``random``; `trace` receives each step of each packet."""
 
     def __init__(self, program: ir.Program, *, seed: int = 0, trace: Trace | None = None) -> None:
@@ -101,21 +101,9 @@ class Interpreter:
         """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
         self._table(table).delete(entry)
 
-    def entries(self, table: str) -> list[ir.ConstEntry]:
-        """Return all entries of a table: first the constant ones, then the others in order of insertion."""
-        return self._table(table).entries()
-
-    def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
-        return self._table(table).find(entry)
-
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
         """Set the default action; None restores the program's default. Raises BadEntry."""
         self._table(table).set_default(invocation)
-
-    def default(self, table: str) -> ir.Invocation:
-        """Return the present default action, which runs on a miss."""
-        return self._table(table).default
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         """Return (packets, bytes) of cell `index` of an indirect counter."""
@@ -123,7 +111,7 @@ class Interpreter:
 
     def read_counters(self, name: str) -> list[tuple[int, int]]:
         """Return (packets, bytes) of every cell of an indirect counter."""
-        return list(_found(self._externs.counters, "indirect counter", name))
+        return list(found(self._externs.counters, "indirect counter", name))
 
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
         """Set one cell of an indirect counter; see `Pipeline.write_counter`."""
@@ -131,13 +119,15 @@ class Interpreter:
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
         """Return (packets, bytes) of the hits on `entry` or, for None, of the misses. Raises NoSuchEntry."""
-        return self._table(table).read_count(entry)
+        state = self._table(table)
+        return state.counts[state.owner("direct counter", entry)]
 
     def write_direct_counter(
         self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
     ) -> None:
         """Set a direct counter; see `Pipeline.write_direct_counter`."""
-        self._table(table).write_count(entry, packets, bytes_)
+        state = self._table(table)
+        state.counts[state.owner("direct counter", entry)] = (packets, bytes_)
 
     def read_meter(self, name: str, index: int) -> MeterReading:
         """Return the rates and counts of one meter of an array."""
@@ -161,11 +151,13 @@ class Interpreter:
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
         """Return the time of the entry's last hit in microseconds. The table must have idle timeouts."""
-        return self._table(table).read_last_hit(entry)
+        state = self._table(table)
+        return state.last_hits.get(state.owner("idle timeout", entry), 0)
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
         """Record `now_us` as the time of the entry's last hit, from which its idle time counts."""
-        self._table(table).write_last_hit(entry, now_us)
+        state = self._table(table)
+        state.last_hits[state.owner("idle timeout", entry)] = now_us
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
         """Remove and return the waiting digests as (name, values), in the order of the program's calls."""
@@ -180,9 +172,6 @@ class Interpreter:
         """Set one cell of a register."""
         cells = _cells(self._externs.registers, "register", name, index)
         cells[index] = wrapper(self.program.registers[name].type)(value)
-
-    def _table(self, name: str) -> TableState:
-        return _found(self._tables, "table", name)
 
     # ----------------------------------------------------------------- data plane
 
@@ -338,17 +327,10 @@ def _container(packet: PacketState, path: list[str]) -> dict[str, object]:
     return value.fields
 
 
-def _found(objects: Mapping[str, T], kind: str, name: str) -> T:
-    if name not in objects:
-        raise NoSuchObject(f"no {kind} {name!r}")
-    return objects[name]
-
-
 def _cells(arrays: Mapping[str, list[T]], kind: str, name: str, index: int) -> list[T]:
     """Return the cells of an array. Raises NoSuchObject if there is no such array, or no cell `index`."""
-    cells = _found(arrays, kind, name)
-    if not 0 <= index < len(cells):
-        raise NoSuchObject(f"{name} has {len(cells)} cells, so no index {index}")
+    cells = found(arrays, kind, name)
+    check_index(name, index, len(cells))
     return cells
 
 

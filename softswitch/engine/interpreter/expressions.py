@@ -218,8 +218,8 @@ class TableState(TableEntries):
         super().__init__(program, table)
         self._masks = [(1 << ir.width_of(key.expr.type)) - 1 for key in table.keys]
         # Parts of entries besides their actions; None stands for the default action.
-        self._counts: dict[ir.ConstEntry | None, tuple[int, int]] = {None: (0, 0)}
-        self._last_hits: dict[ir.ConstEntry | None, int] = {}
+        self.counts: dict[ir.ConstEntry | None, tuple[int, int]] = {None: (0, 0)}
+        self.last_hits: dict[ir.ConstEntry | None, int] = {}
         self._meters: dict[ir.ConstEntry | None, TokenMeter] = {}
         self.cells: dict[ir.ConstEntry, list[int]] = {}
         # With exact keys alone at most one entry matches, so it can be looked up.
@@ -244,9 +244,9 @@ class TableState(TableEntries):
 
     def count(self, entry: ir.ConstEntry | None, length: int, now_us: int) -> None:
         """Count a packet of `length` bytes that hit `entry` (None: that missed)."""
-        packets, bytes_ = self._counts[entry]
-        self._counts[entry] = (packets + 1, bytes_ + length)
-        self._last_hits[entry] = now_us
+        packets, bytes_ = self.counts[entry]
+        self.counts[entry] = (packets + 1, bytes_ + length)
+        self.last_hits[entry] = now_us
 
     def meter(self, entry: ir.ConstEntry | None) -> TokenMeter:
         """Return the meter of `entry`; None: of the default action."""
@@ -268,7 +268,7 @@ class TableState(TableEntries):
     def modify(self, entry: ir.ConstEntry) -> ir.ConstEntry:
         """Replace the action of the entry with the match of `entry`; the position, counter and meter stay."""
         old, new = self.find(entry), super().modify(entry)
-        for known in (self._counts, self._last_hits, self._meters, self.cells):
+        for known in (self.counts, self.last_hits, self._meters, self.cells):
             if old in known:
                 known[new] = known.pop(old)  # type: ignore[assignment]  # each kind has its own values
         self._refresh()
@@ -291,27 +291,11 @@ class TableState(TableEntries):
             raise NoSuchObject(f"table {self.table.name!r} has no {part}")
         return None if entry is None else self.find(entry)
 
-    def read_count(self, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return (packets, bytes) of the hits on `entry` or, for None, of the misses."""
-        return self._counts[self.owner("direct counter", entry)]
-
-    def write_count(self, entry: ir.ConstEntry | None, packets: int, bytes_: int) -> None:
-        """Set the counter of `entry` or, for None, of the default action."""
-        self._counts[self.owner("direct counter", entry)] = (packets, bytes_)
-
-    def read_last_hit(self, entry: ir.ConstEntry) -> int:
-        """Return the time of the last hit of this entry in microseconds."""
-        return self._last_hits.get(self.owner("idle timeout", entry), 0)
-
-    def write_last_hit(self, entry: ir.ConstEntry, now_us: int) -> None:
-        """Record a hit of the entry at `now_us`."""
-        self._last_hits[self.owner("idle timeout", entry)] = now_us
-
     def _refresh(self) -> None:
         entries = self.entries()
         kept: list[ir.ConstEntry | None] = [None, *entries]
-        self._counts = {entry: self._counts.get(entry, (0, 0)) for entry in kept}
-        self._last_hits = {entry: self._last_hits[entry] for entry in kept if entry in self._last_hits}
+        self.counts = {entry: self.counts.get(entry, (0, 0)) for entry in kept}
+        self.last_hits = {entry: self.last_hits[entry] for entry in kept if entry in self.last_hits}
         self._meters = {entry: self._meters[entry] for entry in kept if entry in self._meters}
         self.cells = {entry: self.cells[entry] for entry in entries if entry in self.cells}
         if all(key.match == "exact" for key in self.table.keys):

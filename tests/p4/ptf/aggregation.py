@@ -81,7 +81,8 @@ class ScriptTest(BaseTest):
         try:
             with client.mastership():
                 client.load(bundle.p4info, bundle.device_config)
-                control = Control(program, P4RuntimePlane(client, program, bundle))
+                plane = P4RuntimePlane(client, program, bundle)
+                control = Control(program, plane, plane)
                 statements = parse_script((folder / "packets.stf").read_text())
                 report = play(statements, PtfTarget(self, control, params["quiet_s"]))
         finally:

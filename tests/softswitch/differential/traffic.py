@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.pipeline import Copy, Packet, Pipeline, Verdict
@@ -14,7 +14,7 @@ INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 1, 2, 4, 5,
 MAX_PASSES = 8
 """How often one packet may be resubmitted or recirculated."""
 
-QUEUE = Copy(enq_qdepth=5, deq_timedelta=40, deq_qdepth=6)
+QUEUE = {"enq_qdepth": 5, "deq_timedelta": 40, "deq_qdepth": 6}
 """What every packet finds in its queue."""
 
 
@@ -36,7 +36,7 @@ class Bench:
     pipeline: Pipeline
     groups: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
     sessions: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[dict[str, int]] = field(default_factory=list)
 
     def send(self, frame: bytes, port: int, now_us: int = 1000) -> list[Sent]:
         """Put a frame in and return what comes out, clones first."""
@@ -104,8 +104,8 @@ class Bench:
         passes: int,
     ) -> list[Sent]:
         egress_port, rid = copy
-        told = replace(
-            QUEUE,
+        told = Copy(
+            **QUEUE,
             egress_port=egress_port,
             egress_rid=rid,
             instance_type=instance_type,
@@ -127,19 +127,18 @@ class Bench:
         return sent if verdict.dropped else [*sent, Sent(egress_port, frame)]
 
 
-def meaning(verdict: Verdict, *, ingress: bool) -> Verdict:
+def meaning(verdict: Verdict, *, ingress: bool) -> dict[str, int]:
     """Return the verdict without the fields that mean nothing in this block or without their flag."""
-    return replace(
-        verdict,
-        egress_spec=verdict.egress_spec if ingress else 0,
-        mcast_grp=verdict.mcast_grp if ingress else 0,
-        clone_session=verdict.clone_session if verdict.clone else 0,
-        clone_fields=verdict.clone_fields if verdict.clone else -1,
-        resubmit=verdict.resubmit if ingress else 0,
-        resubmit_fields=verdict.resubmit_fields if ingress and verdict.resubmit else -1,
-        recirculate=0 if ingress else verdict.recirculate,
-        recirculate_fields=verdict.recirculate_fields if not ingress and verdict.recirculate else -1,
-    )
+    return {name: getattr(verdict, name) for name, *_ in Verdict._fields_} | {
+        "egress_spec": verdict.egress_spec if ingress else 0,
+        "mcast_grp": verdict.mcast_grp if ingress else 0,
+        "clone_session": verdict.clone_session if verdict.clone else 0,
+        "clone_fields": verdict.clone_fields if verdict.clone else -1,
+        "resubmit": verdict.resubmit if ingress else 0,
+        "resubmit_fields": verdict.resubmit_fields if ingress and verdict.resubmit else -1,
+        "recirculate": 0 if ingress else verdict.recirculate,
+        "recirculate_fields": verdict.recirculate_fields if not ingress and verdict.recirculate else -1,
+    }
 
 
 def snapshot(pipeline: Pipeline) -> dict[str, object]:

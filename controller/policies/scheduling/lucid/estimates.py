@@ -29,6 +29,7 @@ import numpy as np
 from controller.policies.scheduling.errors import BadSpec, needed
 from controller.policies.scheduling.lucid.policy import LucidOptions, LucidPolicy, Sharing, strategy
 from controller.policies.scheduling.lucid.usage import (
+    INTERVAL_S,
     AdditiveModel,
     BadSample,
     Boosting,
@@ -91,12 +92,8 @@ def bucket_names(
         damping: Damping of affinity propagation, 0.5 to below 1.
         seed: Seed of affinity propagation.
 
-    Raises BadSample for no names, ExtraMissing without scikit-learn if there is anything to cluster.
+    Raises ExtraMissing without scikit-learn if there is anything to cluster.
     """
-    if not names or most_common < 0:
-        raise BadSample(
-            f"{len(names)} names, most_common is {most_common}; want 1 name or more, most_common from 0 on"
-        )
     ranked = [name for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))]
     exemplars = ranked[:most_common]
     known = {name: number for number, name in enumerate(exemplars)}
@@ -245,15 +242,10 @@ def train_durations(
         monotone: Whether jobs of more GPUs are expected to run no shorter, all else equal (system tuner,
             3.6).
 
-    Raises BadSample for durations that are not positive, or too few jobs; ExtraMissing without the packages
-    for training.
+    Raises BadSample for too few jobs; ExtraMissing without the packages for training.
     """
-    if len(jobs) != len(durations_s):
-        raise BadSample(f"{len(jobs)} jobs with {len(durations_s)} durations; want one for each job")
     by_gpus: dict[int, list[float]] = defaultdict(list)
     for job, duration_s in zip(jobs, durations_s, strict=True):
-        if not (math.isfinite(duration_s) and duration_s > 0):
-            raise BadSample(f"job '{job.name}' took {duration_s} s; want a positive duration")
         by_gpus[job.gpus].append(duration_s)
     names = bucket_names([job.name for job in jobs], most_common=common_names, seed=boosting.seed)
     model = train(
@@ -292,11 +284,6 @@ class UpdateEngine(Generic[Sample, Model]):
         window: int = 50_000,
         minimum: int = 100,
     ) -> None:
-        if not (math.isfinite(period_s) and period_s > 0) or not 1 <= minimum <= window:
-            raise BadSpec(
-                f"period_s is {period_s}, minimum {minimum} and window {window}; want a positive, finite"
-                " period and 1 <= minimum <= window"
-            )
         self._train = train
         self._period_s = period_s
         self._minimum = minimum
@@ -304,7 +291,6 @@ class UpdateEngine(Generic[Sample, Model]):
         self._fresh = 0  # samples since the last training
         self._model: Model | None = None
         self._due_s = -math.inf
-        self.trained = 0
 
     def observe(self, sample: Sample) -> None:
         """Add a sample; the oldest one is dropped when the window is full."""
@@ -320,7 +306,6 @@ class UpdateEngine(Generic[Sample, Model]):
             except BadSample:
                 return self._model
             self._fresh = 0
-            self.trained += 1
         return self._model
 
 
@@ -333,8 +318,6 @@ QUICK = 400
 
 UNKNOWN_S = 3600.0
 """Expected duration of jobs before any job has ended, in seconds."""
-INTERVAL_S = 600
-"""Length of the intervals in which arrivals are counted, in seconds; an hour must be a multiple of it."""
 AHEAD = 5
 """Number of intervals to forecast."""
 
@@ -488,4 +471,4 @@ class Arrivals:
 
     def _train(self, counts: Sequence[float]) -> ThroughputModel:
         boosting = Boosting(interactions=3, max_rounds=QUICK, bags=2, seed=self._seed)
-        return train_throughput(counts, self._start_s(0), boosting, interval_s=INTERVAL_S)
+        return train_throughput(counts, self._start_s(0), boosting)

@@ -60,8 +60,6 @@ class LucidOptions(Options):
         node_gpus: GPUs of a server; jobs with more GPUs run on several servers, are not profiled, and do not
             share GPUs.
         gpu_memory_mb: Memory of a GPU, in MB. Two jobs that share a GPU must both fit into its memory.
-        eager: Whether to look for a partner before looking for free GPUs, as the public simulator does.
-            Lucid's lazy packing shares only if no GPUs are free.
         minimum: Number of ended jobs that are needed to train the first duration model.
         seed: Seed of the training.
     """
@@ -97,7 +95,6 @@ class LucidOptions(Options):
     )
     node_gpus: int = 8
     gpu_memory_mb: float = 24_576.0
-    eager: bool = False
     minimum: int = 100
     seed: int = 0
 
@@ -493,8 +490,6 @@ class LucidPolicy:
         for position, entry in enumerate(self._queue):
             job = entry[2]
             known = self._known[job.order]
-            if self._options.eager and self._join(known, hosts, now_s, decision):
-                continue
             gpus = None if job.spec.gpus in refused else nodes.allocate(job.spec.gpus, profiler=False)
             if gpus is not None:
                 group = self._running[job.order] = Group((job,), gpus, reason=self.explain(job))
@@ -505,7 +500,7 @@ class LucidPolicy:
                 break
             else:
                 refused.add(job.spec.gpus)
-                if self._options.eager or not self._join(known, hosts, now_s, decision):
+                if not self._join(known, hosts, now_s, decision):
                     waiting.append(entry)
         self._queue = waiting
 

@@ -263,11 +263,7 @@ class AdditiveModel:
         """Return a feature's shape function as pairs (value, score).
 
         The value is the lower end of an interval of values, or a category.
-
-        Raises BadSample if the model has no term of this feature alone.
         """
-        if feature not in self.names:
-            raise BadSample(f"there is no term of '{feature}' alone; the terms are {', '.join(self.names)}")
         scores = self.machine.term_scores_[self.names.index(feature)].tolist()  # first: for unknown values
         bins = self.machine.bins_[self.features.index(feature)][0]
         if isinstance(bins, dict):
@@ -311,16 +307,10 @@ def train(
         categories: Names of the categorical features.
         rising: Features of which a larger value may not lower a prediction (isotonic regression).
 
-    Raises BadSample for samples of the wrong length, targets that are not finite, or fewer than ten samples,
-    ExtraMissing without `interpret-core`.
+    Raises BadSample for fewer than ten samples, ExtraMissing without `interpret-core`.
     """
-    if len(samples) != len(targets) or len(samples) < 10:
+    if len(samples) < 10:
         raise BadSample(f"{len(samples)} samples with {len(targets)} targets; want equal numbers, 10 or more")
-    for number, (sample, target) in enumerate(zip(samples, targets, strict=True)):
-        if len(sample) != len(features) or not math.isfinite(target):
-            raise BadSample(
-                f"sample {number} has {len(sample)} of {len(features)} features and the target {target}"
-            )
     glassbox = needed("interpret.glassbox", "training an additive model", "interpret-core")
     machine = glassbox.ExplainableBoostingRegressor(
         feature_names=list(features),
@@ -350,15 +340,12 @@ def _inputs(features: Sequence[str], samples: Sequence[Sequence[Value]], categor
     return matrix
 
 
-def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = ()) -> None:
-    """Draw the shape functions of `features`, one below the other; by default, of all that have one.
+def draw_shapes(model: AdditiveModel, path: Path) -> None:
+    """Draw the shape functions of all single features, one below the other.
 
-    Raises PlotsMissing without matplotlib, BadSample for a feature without a shape function.
+    Raises PlotsMissing without matplotlib.
     """
-    single = [name for name in model.names if name in model.features]
-    wanted = list(features) or single
-    if not wanted:
-        raise BadSample("the model has no term of one feature to draw")
+    wanted = [name for name in model.names if name in model.features]
     shapes = [model.shape(name) for name in wanted]
     figure, panels = new_figure(len(wanted))
     for name, shape, panel in zip(wanted, shapes, panels, strict=True):
@@ -375,6 +362,8 @@ def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = (
     save(figure, path)
 
 
+INTERVAL_S = 600
+"""Length of the intervals in which arrivals are counted, in seconds; an hour must be a multiple of it."""
 WINDOWS_H = (1, 3, 24)
 """Windows before an interval, in hours. For each window, one feature of the interval is the count of the
 interval at the window's beginning, and another is a weighted mean of all counts in the window."""
@@ -391,13 +380,13 @@ CALENDAR = (
 )
 
 
-def features(counts: Sequence[float], when: datetime, *, interval_s: int) -> tuple[Value, ...]:
+def features(counts: Sequence[float], when: datetime) -> tuple[Value, ...]:
     """Return the features of the interval that begins at `when`, from the counts of earlier intervals.
 
     A soft sum weights recent intervals more: the weight halves with each quarter of the window. A feature is
     None if it needs a count from before the first count.
     """
-    per_hour = 3600 // interval_s
+    per_hour = 3600 // INTERVAL_S
     found: list[Value] = [float(when.weekday()), float(when.hour), float(when.minute)]
     for hours in WINDOWS_H:
         back = hours * per_hour
@@ -422,18 +411,17 @@ class ThroughputModel:
     """Model that predicts the count of the next interval and, by feeding predictions back, later counts."""
 
     model: AdditiveModel
-    interval_s: int
 
     def predict(self, counts: Sequence[float], next_s: float, *, steps: int = 1) -> list[float]:
         """Return the expected counts of the next `steps` intervals; `next_s` is the first one's beginning."""
-        known = list(counts[-WINDOWS_H[-1] * 3600 // self.interval_s :])
+        known = list(counts[-WINDOWS_H[-1] * 3600 // INTERVAL_S :])
         when = datetime.fromtimestamp(next_s, UTC)
         found = []
         for _ in range(steps):
-            value = max(0.0, self.model.predict(features(known, when, interval_s=self.interval_s)))
+            value = max(0.0, self.model.predict(features(known, when)))
             found.append(value)
             known.append(value)
-            when += timedelta(seconds=self.interval_s)
+            when += timedelta(seconds=INTERVAL_S)
         return found
 
 
@@ -441,33 +429,19 @@ LONG = Boosting(interactions=3)
 """Training settings for a model that is trained once."""
 
 
-def train_throughput(
-    counts: Sequence[float], first_s: float, boosting: Boosting = LONG, *, interval_s: int = 600
-) -> ThroughputModel:
-    """Train a model on a series of counts, and return it.
+def train_throughput(counts: Sequence[float], first_s: float, boosting: Boosting = LONG) -> ThroughputModel:
+    """Train a model on a series of counts that covers two days at least, and return it.
 
     Args:
-        counts: Jobs that arrived in each interval.
+        counts: Jobs that arrived in each interval of `INTERVAL_S`.
         first_s: Beginning of the first interval, seconds since 1970, UTC.
         boosting: Settings of the training.
-        interval_s: Length of an interval in seconds; must divide an hour.
 
-    Raises BadSample unless the interval divides an hour, the counts are not negative, and they cover two days
-    at least (the features look back one day); ExtraMissing without `interpret-core`.
+    Raises ExtraMissing without `interpret-core`.
     """
-    if interval_s < 1 or 3600 % interval_s:
-        raise BadSample(f"an interval of {interval_s} s; it has to divide an hour")
-    if not all(math.isfinite(c) and c >= 0 for c in counts):
-        raise BadSample("a count is negative or not finite")
-    day = 86400 // interval_s
-    if len(counts) < 2 * day:
-        raise BadSample(f"{len(counts)} counts of {interval_s} s; want two days or more, at least {2 * day}")
+    day = 86400 // INTERVAL_S
     rows = [
-        features(
-            counts[max(0, i - day) : i],
-            datetime.fromtimestamp(first_s + i * interval_s, UTC),
-            interval_s=interval_s,
-        )
+        features(counts[max(0, i - day) : i], datetime.fromtimestamp(first_s + i * INTERVAL_S, UTC))
         for i in range(day, len(counts))
     ]
-    return ThroughputModel(train(CALENDAR, rows, counts[day:], boosting), interval_s)
+    return ThroughputModel(train(CALENDAR, rows, counts[day:], boosting))

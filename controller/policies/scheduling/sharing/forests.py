@@ -43,7 +43,6 @@ from controller.policies.scheduling.sharing.pairs import (
     BadTraining,
     InterferenceModel,
     Load,
-    require,
 )
 
 Features = tuple[float, ...]
@@ -72,9 +71,8 @@ class CoRunProfiler:
         self._profiles: dict[Load, CoRunProfile] = {}
 
     def profile(self, load: Load) -> CoRunProfile:
-        """Return the profile of `load`. Raises UnknownModel."""
+        """Return the profile of `load`."""
         if load not in self._profiles:
-            require(self.measured, load)
             references = [Load(kind, 1) for kind in self.references]
             self._profiles[load] = CoRunProfile(
                 tuple(self.measured.speed(load, (ref,)) for ref in references),
@@ -318,7 +316,7 @@ class Forests:
         self._known: dict[tuple[Load, tuple[Load, ...]], float] = {}
 
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
-        """Return the predicted speed; 1 if `beside` is empty. Raises UnknownModel, BadMeasurement."""
+        """Return the predicted speed; 1 if `beside` is empty. Raises BadMeasurement."""
         if not beside:
             return 1.0
         key = load, tuple(sorted(beside)) if len(beside) > 1 else tuple(beside)
@@ -395,7 +393,7 @@ def fit(
         trees: Number of trees.
         seed: Seed of training.
 
-    Raises UnknownModel for a job that was not measured, ExtraMissing without scikit-learn.
+    Raises ExtraMissing without scikit-learn.
     """
     inputs, outputs = [], []
     for sample in samples:

@@ -18,11 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from controller.policies.scheduling.errors import BadDecision
 from controller.policies.scheduling.placement import spread
 from controller.policies.scheduling.policy import JobState, Submission
 from controller.policies.scheduling.sharing.forests import Forests
-from controller.policies.scheduling.sharing.pairs import InterferenceModel, Load, load_of, require
+from controller.policies.scheduling.sharing.pairs import InterferenceModel, Load, load_of
 from controller.vocabulary import Cluster
 from controller.vocabulary.lists import by_key
 
@@ -44,11 +43,11 @@ class Layout:
         self._on: list[list[JobState]] = [[] for _ in cluster.node_of]
 
     def add(self, job: JobState, gpus: tuple[int, ...]) -> None:
-        """Place `job`. Raises BadDecision, and changes nothing, if these GPUs are not allowed."""
-        if len(gpus) != job.spec.gpus or len(set(gpus)) != len(gpus) or job.order in self.jobs:
-            raise BadDecision(f"{job} with {job.spec.gpus} GPUs cannot be placed on {gpus}")
-        if not self.allows(gpus):
-            raise BadDecision(f"{job} on {gpus}: a GPU would have three jobs, or two jobs overlap in part")
+        """Place `job` on these GPUs.
+
+        Each must have fewer than `MOST` jobs. Of any two jobs that share GPUs, the larger one must have all
+        GPUs of the smaller one.
+        """
         for gpu in gpus:
             self._on[gpu].append(job)
         self.jobs[job.order] = job
@@ -63,26 +62,6 @@ class Layout:
     def on(self, gpu: int) -> list[JobState]:
         """Return the jobs on a GPU; do not change the list."""
         return self._on[gpu]
-
-    def allows(self, gpus: tuple[int, ...]) -> bool:
-        """Return whether a job may be added on these GPUs.
-
-        A GPU can have at most `MOST` jobs. Of any two jobs that share GPUs, the larger one must have all GPUs
-        of the smaller one.
-        """
-        mine = set(gpus)
-        for gpu in gpus:
-            here = self._on[gpu]
-            if len(here) >= MOST:
-                return False
-            for other in here:
-                theirs = self.places[other.order]
-                if len(theirs) > len(gpus):
-                    if not mine.issubset(theirs):
-                        return False
-                elif not mine.issuperset(theirs):
-                    return False
-        return True
 
     def beside(self, job: JobState) -> list[JobState]:
         """Return the jobs that share GPUs with `job`, in order of arrival."""
@@ -168,10 +147,8 @@ class Packer:
         self._mixed = mixed
 
     def load(self, job: JobState) -> Load:
-        """Return the load of a job, from which interference is predicted. Raises UnknownModel."""
-        load = self._load_of(job.spec)
-        require(self._believed, load)
-        return load
+        """Return the load of a job, from which interference is predicted."""
+        return self._load_of(job.spec)
 
     def find(self, job: JobState, layout: Layout) -> Packing | None:
         """Return the packing to use for `job`; None if none is allowed. O(placed jobs)."""

@@ -8,7 +8,6 @@ Errors of sharing for heterogeneous job sizes::
 
     SchedulingError
     └── SharingError
-        ├── UnknownModel    a job whose kind was not measured
         ├── BadMeasurement  invalid speeds, reference jobs or profile
         └── BadTraining     too little to train on, or options out of range
 
@@ -49,16 +48,6 @@ class SharingError(SchedulingError):
     """Base class of this package's errors."""
 
 
-class UnknownModel(SharingError):
-    """A kind of job that was not measured."""
-
-    def __init__(self, kind: str, known: Iterable[str]) -> None:
-        names = sorted(known)
-        few = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-        super().__init__(f"nothing was measured of {kind!r}; known are {few or 'none'}")
-        self.kind = kind
-
-
 class BadMeasurement(SharingError, BadInput):
     """Invalid measurements."""
 
@@ -91,14 +80,8 @@ class InterferenceModel(Protocol):
 
         Of any two jobs that share GPUs, the larger one uses all GPUs of the smaller one. The order of
         `beside` does not matter. The speed is 1 if `beside` is empty, and 0 if the jobs do not fit into the
-        GPUs' memory together. Raises UnknownModel.
+        GPUs' memory together.
         """
-
-
-def require(interference: InterferenceModel, load: Load) -> None:
-    """Raise UnknownModel if `interference` does not know the kind of `load`."""
-    if load.kind not in interference.kinds:
-        raise UnknownModel(load.kind, interference.kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +126,7 @@ class InterferenceSpeed(SpeedModel):
         self._cost = cost
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the time of one iteration of each member, in seconds: its time alone divided by its speed.
-
-        Raises UnknownModel.
-        """
+        """Return the seconds per iteration of each member: its time alone divided by its speed."""
         loads = [self._load_of(job.spec) for job in group.jobs]
         others = [self._load_of(job.spec) for job in group.neighbours]
         speeds = [
@@ -169,7 +149,7 @@ class Pairs(Protocol):
         """All kinds of jobs; the speeds of every pair of kinds are known."""
 
     def beside(self, kind: str, other: str) -> float:
-        """Return the speed of `kind` beside `other`, relative to its speed alone. Raises UnknownModel.
+        """Return the speed of `kind` beside `other`, relative to its speed alone.
 
         A speed of 0 means that the two jobs together do not fit into a GPU's memory.
         """
@@ -196,10 +176,7 @@ class MeasuredPairs:
             raise BadMeasurement(f"{len(speeds)} pairs, but no kind was measured with all others and itself")
 
     def beside(self, kind: str, other: str) -> float:
-        """Return the measured speed of `kind` beside `other`. Raises UnknownModel."""
-        for name in (kind, other):
-            if name not in self.kinds:
-                raise UnknownModel(name, self.kinds)
+        """Return the measured speed of `kind` beside `other`."""
         return self._speeds[kind, other]
 
 
@@ -299,7 +276,7 @@ class MadeUpPairs:
 
     def beside(self, kind: str, other: str) -> float:
         """Return the speed of `kind` beside `other` by this model."""
-        mine, theirs = (self._demand(name) for name in (kind, other))
+        mine, theirs = (self._demands[name] for name in (kind, other))
         if mine.held + theirs.held > 1.0:
             return 0.0
         overlap = sum(
@@ -312,12 +289,6 @@ class MadeUpPairs:
             )
         )
         return 1.0 / (1.0 + mine.sensitivity * theirs.impact * overlap)
-
-    def _demand(self, kind: str) -> KindDemand:
-        try:
-            return self._demands[kind]
-        except KeyError:
-            raise UnknownModel(kind, self._demands) from None
 
 
 def make_demands(kinds: Iterable[str], *, seed: int = 0) -> dict[str, KindDemand]:
@@ -360,12 +331,7 @@ class Scaling:
         self._known: dict[tuple[Load, tuple[Load, ...]], float] = {}
 
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
-        """Return the speed of `load` beside these jobs by the module's formula; 0 if memory is too small.
-
-        Raises UnknownModel.
-        """
-        if load.kind not in self.kinds:
-            raise UnknownModel(load.kind, self.kinds)
+        """Return the speed of `load` beside these jobs by the module's formula; 0 if memory is too small."""
         if not beside:
             return 1.0
         key = load, tuple(sorted(beside))

@@ -102,8 +102,6 @@ class SharingPolicy:
         options: Times of profiling and preemption. A new kind and size is profiled on separate machines; a
             job that shares moves only if it gains more than a preemption costs.
         ledger: The jobs' charges, which determine their priorities; None: no charges yet.
-
-    Raises UnknownModel for a job that `packer` does not know, when it arrives.
     """
 
     name = "sharing"

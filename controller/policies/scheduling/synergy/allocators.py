@@ -19,7 +19,6 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from controller.policies.scheduling.synergy.demand import (
-    BadDemand,
     Demand,
     Servers,
     ShareOption,
@@ -172,14 +171,9 @@ def runnable(demands: Iterable[Demand], gpus: int) -> tuple[list[Demand], list[D
 
     A job that no longer fits waits, and later jobs that fit are chosen. Returns the chosen jobs and the
     waiting jobs.
-
-    Raises BadDemand for two jobs of one name.
     """
-    chosen, waiting, seen = [], [], set()
+    chosen, waiting = [], []
     for job in demands:
-        if job.job in seen:
-            raise BadDemand(f"there are two jobs '{job.job}'")
-        seen.add(job.job)
         if job.gpus <= gpus:
             chosen.append(job)
             gpus -= job.gpus
@@ -220,7 +214,6 @@ def greedy(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     O(jobs · servers). The weakness of this allocator: GPUs can be idle because CPUs or memory are used up.
     """
     fleet = FreeShares(servers)
-    runnable(demands, 0)  # for its check
     grants, waiting = [], []
     for job in demands:
         split = fleet.find(job, job.ideal) if job.gpus <= fleet.free_gpus else None
@@ -387,7 +380,6 @@ def drf(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     job has its own tenant, jobs are placed in order of dominant share. O(jobs · (tenants + servers)).
     """
     fleet = FreeShares(servers)
-    runnable(demands, 0)  # for its check
     queues: dict[Hashable, deque[Demand]] = {}
     for index, job in enumerate(demands):
         queues.setdefault(job.tenant or (index,), deque()).append(job)
@@ -418,7 +410,6 @@ def tetris(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     · servers): after each placement only the changed servers are scored again.
     """
     fleet = FreeShares(servers)
-    runnable(demands, 0)  # for its check
     open_jobs = dict(enumerate(demands))
     work = {i: j.remaining_s * sum(_parts(j, servers)) for i, j in open_jobs.items()}
     scores = {i: [_alignment(j, s, fleet) for s in range(len(servers))] for i, j in open_jobs.items()}

@@ -313,10 +313,8 @@ def demand(
         prune: Whether to leave out options that are no faster than another option with no more resources.
             This does not change optima; it only saves OPT time.
 
-    Raises BadDemand if the job has no GPU, or if the smallest share in the matrix is above the fair share.
+    Raises BadDemand if the smallest share in the matrix is above the fair share.
     """
-    if gpus < 1:
-        raise BadDemand(f"job {job} has {gpus} GPUs; want at least 1")
     fair_cpus, fair_memory = server.fair_cpus, server.fair_memory_gb
     fair = sensitivity.at(fair_cpus, fair_memory)
     if fair <= 0:

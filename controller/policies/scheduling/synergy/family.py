@@ -19,7 +19,6 @@ from controller.policies.family import (
     raising_bad_trace,
     resolve_options,
 )
-from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.policy import Submission
 from controller.policies.scheduling.synergy.allocators import (
     SharePlan,
@@ -78,12 +77,7 @@ def synergy(order: str, allocator: str, demand_of: DemandOf, *, stay: bool = Fal
         allocator: One of `ALLOCATORS`.
         demand_of: Function that returns a job's demand, made by `demands_by_matrix`.
         stay: Whether running jobs stay on their servers, if these have their share.
-
-    Raises BadSpec for an unknown name.
     """
-    for name, known in ((order, RANKS), (allocator, ALLOCATORS)):
-        if name not in known:
-            raise BadSpec(f"{name!r} is not among Synergy's {', '.join(known)}")
     rank = RANKS[order]
     return SynergyPolicy(
         f"{order}+{allocator}",

@@ -76,8 +76,7 @@ def share_out(
     options and are no faster may be left out without effect on the optimum. `counts`, if given, replaces the
     jobs' numbers of GPUs in the objective.
 
-    Returns the options and the value of the program. Raises Infeasible if the jobs need more GPUs than the
-    cluster has, or if the solver finds no solution.
+    Returns the options and the value of the program. Raises Infeasible if the solver finds no solution.
     """
     weights = counts or [d.gpus for d in demands]
     columns, y, value = _first_program(demands, servers, weights)
@@ -92,9 +91,6 @@ def _first_program(
     demands: Sequence[Demand], servers: Servers, weights: Sequence[int]
 ) -> tuple[list[tuple[int, ShareOption]], NDArray[np.float64], float]:
     optimize = needed("scipy.optimize", "Synergy-OPT", "scipy")
-    gpus = sum(d.gpus for d in demands)
-    if gpus > servers.gpus:
-        raise Infeasible(f"the jobs have {gpus} GPUs together; {len(servers)} servers have {servers.gpus}")
     columns = [(j, o) for j, d in enumerate(demands) for o in d.options]
     rows = np.zeros((len(demands) + 2, len(columns)))
     for column, (j, option) in enumerate(columns):
@@ -121,8 +117,7 @@ def spread(
     """Solve the second linear program; return the fraction of each job on each server, shape (servers, jobs).
 
     Any feasible solution is good enough. The simplex method returns a vertex: at most three jobs per server
-    are split between servers. Raises Infeasible, naming the resource, if the shares add up to
-    more than the cluster has.
+    are split between servers. Raises Infeasible if there is no solution.
     """
     optimize = needed("scipy.optimize", "Synergy-OPT", "scipy")
     jobs = len(demands)
@@ -134,11 +129,6 @@ def spread(
         ]
     )
     caps = np.array([[s.gpus, s.cpus, s.memory_gb] for s in servers.shapes])
-    for name, need, cap in zip(
-        ("GPUs", "CPUs", "GB of memory"), needs.sum(axis=1), caps.sum(axis=0), strict=True
-    ):
-        if need > cap + 1e-6 * jobs:
-            raise Infeasible(f"the shares add up to {need:g} {name}; {len(servers)} servers have {cap:g}")
     number = len(servers)
     limits = np.zeros((3 * number, number * jobs))
     for server in range(number):

@@ -14,7 +14,6 @@ from benchmarks.speed.decisions import losses_against_exact
 from controller.policies.grouping import matching
 from controller.policies.grouping.matching import match
 from controller.policies.grouping.rounds import Profile, best, group, weights
-from controller.policies.scheduling.errors import BadSpec
 from tests import effort
 from tests.controller.policies.grouping.cases import exact, greedy, table_of, total, weigher
 
@@ -80,7 +79,7 @@ def test_groups_cover_all_jobs_and_are_no_larger_than_asked(members: int) -> Non
 
 def test_two_resources_are_grouped_as_in_figure_5() -> None:
     a, b, c, d = (2.0, 1.0), (1.0, 2.0), (2.0, 1.0), (1.0, 2.0)
-    plans = group([a, c, b, d], exact=True)
+    plans = group([a, c, b, d])
     assert [plan.interleaving.efficiency for plan in plans] == [1, 1]
 
 
@@ -90,7 +89,7 @@ def test_two_resources_are_grouped_optimally() -> None:
     everyone = np.arange(40)
     table = weights(np.array(jobs), [(job,) for job in range(40)], 2)(everyone, everyone)
     np.fill_diagonal(table, 0)
-    found = sum(plan.interleaving.efficiency for plan in group(jobs, exact=True) if len(plan.jobs) == 2)
+    found = sum(plan.interleaving.efficiency for plan in group(jobs) if len(plan.jobs) == 2)
     assert found == pytest.approx(exact(table))
 
 
@@ -106,12 +105,6 @@ def test_no_job_and_one_job() -> None:
     (only,) = group([(1.0, 2.0)])
     assert only.jobs == (0,)
     assert only.interleaving.efficiency == 0.5
-
-
-@pytest.mark.parametrize("members", [0, 5])
-def test_group_sizes_out_of_range_are_refused(members: int) -> None:
-    with pytest.raises(BadSpec, match=f"groups of {members} jobs on 4 resources"):
-        group([(1.0, 1.0, 1.0, 1.0)], members=members)
 
 
 def test_all_equal_profiles_are_grouped() -> None:

@@ -68,8 +68,6 @@ def test_shapes_show_what_matters(trained: AdditiveModel) -> None:
     assert max(user, key=lambda name: user[name]) == "b"
     gpus = [score for _, score in model.shape("gpus")]
     assert gpus[0] < gpus[-1]
-    with pytest.raises(BadSample, match="no term of 'vc' alone"):
-        model.shape("vc")
 
 
 def test_a_shape_that_may_only_rise_does_and_the_rest_stays() -> None:
@@ -90,20 +88,9 @@ def test_a_shape_that_may_only_rise_does_and_the_rest_stays() -> None:
     assert shapes[0][0] == shapes[1][0]
 
 
-@pytest.mark.parametrize(
-    ("samples", "targets", "message"),
-    [
-        ([(1.0,)] * 9, [1.0] * 9, "9 samples with 9 targets; want equal numbers, 10 or more"),
-        ([(1.0,)] * 12, [1.0] * 11, "12 samples with 11 targets"),
-        ([(1.0,)] * 11 + [(1.0, 2.0)], [1.0] * 12, "sample 11 has 2 of 1 features"),
-        ([(1.0,)] * 12, [math.nan] + [1.0] * 11, "sample 0 has 1 of 1 features and the target nan"),
-    ],
-)
-def test_bad_training_data_is_refused(
-    samples: list[tuple[float, ...]], targets: list[float], message: str
-) -> None:
-    with pytest.raises(BadSample, match=message):
-        train(("x",), samples, targets, Boosting())
+def test_too_few_samples_are_refused() -> None:
+    with pytest.raises(BadSample, match="9 samples with 9 targets; want equal numbers, 10 or more"):
+        train(("x",), [(1.0,)] * 9, [1.0] * 9, Boosting())
 
 
 @pytest.fixture(scope="module")
@@ -149,14 +136,6 @@ def test_profiled_usage_and_time_are_features() -> None:
     assert durations_module.features(bare, names)[-4:] == (None,) * 4
 
 
-def test_bad_durations_are_refused() -> None:
-    jobs, seconds = make_history(20)
-    with pytest.raises(BadSample, match="20 jobs with 19 durations"):
-        train_durations(jobs, seconds[1:])
-    with pytest.raises(BadSample, match="took 0 s; want a positive duration"):
-        train_durations(jobs, [0, *seconds[1:]])
-
-
 def test_the_daily_pattern_is_learned() -> None:
     counts = make_counts(6)
     day = 144
@@ -174,23 +153,10 @@ def test_the_daily_pattern_is_learned() -> None:
 def test_features_look_back_and_never_ahead() -> None:
     when = datetime(2024, 5, 6, 13, 20, tzinfo=UTC)
     counts = [float(i) for i in range(200)]
-    found = throughput_features(counts, when, interval_s=600)
+    found = throughput_features(counts, when)
     assert found[:3] == (0.0, 13.0, 20.0)
     assert found[3:6] == (counts[-6], counts[-18], counts[-144])
     assert found[9:] == (196.5, 196.5, pytest.approx(1.7078, abs=1e-4))
     assert found[6] > 196.5  # recent counts weigh more
-    assert throughput_features([], when, interval_s=600)[3:] == (None,) * 9
-    assert throughput_features([5.0], when, interval_s=600)[3:6] == (None,) * 3
-
-
-@pytest.mark.parametrize(
-    ("counts", "interval_s", "message"),
-    [
-        ([1.0] * 287, 600, "287 counts of 600 s; want two days or more, at least 288"),
-        ([1.0] * 300, 700, "an interval of 700 s; it has to divide an hour"),
-        ([-1.0] * 300, 600, "a count is negative"),
-    ],
-)
-def test_bad_series_are_refused(counts: list[float], interval_s: int, message: str) -> None:
-    with pytest.raises(BadSample, match=message):
-        train_throughput(counts, 0.0, interval_s=interval_s)
+    assert throughput_features([], when)[3:] == (None,) * 9
+    assert throughput_features([5.0], when)[3:6] == (None,) * 3

@@ -103,11 +103,11 @@ def traces(draw: st.DrawFn) -> list[Submission]:
 
 
 @settings(max_examples=effort.cases(40), deadline=None)
-@given(traces(), st.sampled_from(Sharing), st.sampled_from([KNOWN, PROFILED]), st.booleans())
+@given(traces(), st.sampled_from(Sharing), st.sampled_from([KNOWN, PROFILED]))
 def test_every_job_ends_within_the_rules(
-    specs: list[Submission], sharing: Sharing, options: LucidOptions, eager: bool
+    specs: list[Submission], sharing: Sharing, options: LucidOptions
 ) -> None:
-    policy = Watched(lucid(replace(options, eager=eager), sharing=lambda now, idle: sharing))
+    policy = Watched(lucid(options, sharing=lambda now, idle: sharing))
     result = simulate(specs, CLUSTER, policy, SPEED, verify=True)
     assert len(result.jobs) == len(specs)
     for ended in result.jobs:
@@ -137,20 +137,10 @@ def test_priority_is_expected_time_times_gpus() -> None:
     assert starts == {"first": 0, "narrow": 100, "wide": 250}
 
 
-def test_jobs_share_only_when_there_is_no_room_unless_eager() -> None:
-    cluster = Cluster.uniform(1, 2)
-    specs = [job("a", "tiny"), job("b", "tiny", at=1)]
-    for eager, shared in ((False, 1), (True, 2)):
-        policy = Watched(lucid(replace(KNOWN, eager=eager)))
-        simulate(specs, cluster, policy, SPEED)
-        assert max(len(g.jobs) for _, d in policy.decisions for g in d.groups) == shared
-
-
-def test_an_eager_newcomer_joins_one_that_has_only_just_started() -> None:
-    jobs = {n: JobState(job(n, "tiny"), i, 1.0, 0.0) for i, n in enumerate("ab")}
-    view = View(0, Cluster.uniform(1, 2), jobs, list(jobs.values()), [], [])
-    assert [len(g.jobs) for g in lucid(replace(KNOWN, eager=True)).decide(view).groups] == [2]
-    assert [len(g.jobs) for g in lucid(replace(KNOWN, eager=False)).decide(view).groups] == [1, 1]
+def test_jobs_share_only_when_there_is_no_room() -> None:
+    policy = Watched(lucid(KNOWN))
+    simulate([job("a", "tiny"), job("b", "tiny", at=1)], Cluster.uniform(1, 2), policy, SPEED)
+    assert max(len(g.jobs) for _, d in policy.decisions for g in d.groups) == 1
 
 
 def test_a_partner_gets_its_speed_back() -> None:

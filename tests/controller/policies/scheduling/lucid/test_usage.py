@@ -183,8 +183,3 @@ def test_names_that_nothing_tells_apart_are_one_bucket() -> None:
     pytest.importorskip("sklearn")
     buckets = bucket_names(["ab", "ac", "ad"], most_common=0)
     assert {buckets.bucket(n) for n in ("ab", "ac", "ad")} == {0}
-
-
-def test_no_names_are_refused() -> None:
-    with pytest.raises(BadSample, match="0 names"):
-        bucket_names([])

@@ -17,7 +17,6 @@ from controller.policies.scheduling.sharing.pairs import (
     MeasuredPairs,
     NoisyInterference,
     PreemptionCost,
-    UnknownModel,
     make_demands,
     read_gavel_pairs,
     read_lucid_pairs,
@@ -71,19 +70,10 @@ def test_noise_is_the_same_whenever_it_is_asked() -> None:
     assert noisy.speed(a, []) == 1
 
 
-def test_unknown_kinds_are_refused() -> None:
-    with pytest.raises(UnknownModel, match="nothing was measured of 'gpt'; known are compute, frail, host"):
-        beside(LAW, "gpt", 1)
-    with pytest.raises(UnknownModel, match="'gpt'"):
-        beside(LAW, "light", 1, ("gpt", 1))
-
-
 def test_kinds_without_all_partners_are_left_out() -> None:
     speeds = {(a, b): 0.9 for a in "abc" for b in "abc"} | {("a", "d"): 0.5, ("d", "a"): 0.5}
     pairs = MeasuredPairs(speeds)
     assert pairs.kinds == ("a", "b", "c")
-    with pytest.raises(UnknownModel, match="'d'; known are a, b, c"):
-        pairs.beside("a", "d")
     with pytest.raises(BadMeasurement, match=r"a beside b has speed -1\.0; it must not be negative"):
         MeasuredPairs({("a", "b"): -1.0})
     with pytest.raises(BadMeasurement, match="2 pairs, but no kind"):

@@ -25,7 +25,6 @@ from controller.policies.scheduling.sharing.pairs import (
     BadTraining,
     Load,
     NoisyInterference,
-    UnknownModel,
 )
 from tests import effort
 from tests.controller.policies.scheduling.sharing.cases import KINDS, LAW, MANY, beside
@@ -59,8 +58,6 @@ def test_reference_jobs_differ_and_their_number_is_checked() -> None:
     for count in (0, -1, 7):
         with pytest.raises(BadMeasurement, match=f"{count} reference jobs of 6 kinds; 1 to 6 are possible"):
             choose(LAW, count)
-    with pytest.raises(UnknownModel, match="'gpt'"):
-        CoRunProfiler(LAW, ("light",)).profile(Load("gpt", 1))
 
 
 def test_the_forest_predicts_as_scikit_learn_does() -> None:
@@ -131,7 +128,6 @@ def test_singles_can_be_trained_on_by_themselves() -> None:
     [
         (lambda: train(CoRunProfiler(LAW, ("light",)), samples=0), "0 samples of 6 kinds"),
         (lambda: train(CoRunProfiler(LAW, ("light",)), kinds=[], samples=100), "100 samples of 0 kinds"),
-        (lambda: Blind.from_samples(KINDS, {Model.SGCM: []}), "no samples of SGCM"),
     ],
 )
 def test_bad_training_is_refused(call: Callable[[], object], why: str) -> None:

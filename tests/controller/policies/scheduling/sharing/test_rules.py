@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policies.scheduling import BadDecision
 from controller.policies.scheduling.sharing.packing import (
+    MOST,
     Choose,
     Layout,
     Packer,
@@ -17,7 +17,6 @@ from controller.policies.scheduling.sharing.packing import (
 )
 from controller.policies.scheduling.sharing.pairs import (
     Load,
-    UnknownModel,
 )
 from controller.policies.scheduling.sharing.policy import Charges
 from controller.vocabulary import Cluster
@@ -38,17 +37,22 @@ def test_sharing_is_charged_by_the_part_of_a_gpu() -> None:
     assert [ledger.priority(wide) for ledger in ledgers] == [70, 350]
 
 
+def allowed(layout: Layout, gpus: tuple[int, ...]) -> bool:
+    """Return whether at most two jobs would share a GPU, the larger one with all GPUs of the smaller."""
+    nested = all(
+        set(gpus) <= set(there) or set(gpus) >= set(there)
+        for there in (layout.places[other.order] for other in layout.others(gpus))
+    )
+    return nested and all(len(layout.on(gpu)) < MOST for gpu in gpus)
+
+
 def test_a_gpu_takes_two_jobs_and_the_smaller_lies_within_the_larger() -> None:
     layout = Layout(Cluster.uniform(2, 4))
     layout.add(job("w", gpus=4), (0, 1, 2, 3))
     layout.add(job("a", order=1), (0,))
     layout.add(job("b", order=2, gpus=2), (2, 3))
     for gpus in ((0,), (3, 4), (1, 4), (0, 1, 2, 3), (1, 4, 5, 6)):
-        with pytest.raises(BadDecision, match="three jobs, or two jobs overlap in part"):
-            layout.add(job("c", order=3, gpus=len(gpus)), gpus)
-    for gpus in ((), (1, 1)):
-        with pytest.raises(BadDecision, match="cannot be placed"):
-            layout.add(job("c", order=3, gpus=2), gpus)
+        assert not allowed(layout, gpus)
     assert [j.spec.name for j in layout.beside(layout.jobs[0])] == ["a", "b"]
     assert layout.share(layout.jobs[0]) == 2.5
     layout.remove(layout.jobs[0])
@@ -133,7 +137,7 @@ def test_whatever_is_found_is_allowed(loads: list[tuple[str, int]], choose: Choo
     for order, (kind, gpus) in enumerate(loads):
         new = job(str(order), kind, order=order, gpus=gpus)
         for place, others in candidates(new, layout, lambda large, small: 0.0):
-            assert layout.allows(place)
+            assert allowed(layout, place)
             assert others
             assert list(others) == layout.others(place)
         found = packer.find(new, layout)
@@ -141,13 +145,9 @@ def test_whatever_is_found_is_allowed(loads: list[tuple[str, int]], choose: Choo
         if free is not None:
             layout.add(new, free)
         elif found is not None:
+            assert allowed(layout, found.gpus)
             layout.add(new, found.gpus)
             assert found.speed >= 0.3
             for other in (new, *found.beside):
                 there = [Load(j.spec.model, j.spec.gpus) for j in layout.beside(other)]
                 assert LAW.speed(Load(other.spec.model, other.spec.gpus), there) >= 0.3
-
-
-def test_unknown_models_are_refused() -> None:
-    with pytest.raises(UnknownModel, match="'gpt'"):
-        Packer(LAW).load(job("j", "gpt"))

@@ -112,12 +112,6 @@ def test_nothing_to_do_is_a_plan_too(allocate: Allocator) -> None:
 
 
 @pytest.mark.parametrize("allocate", ALL)
-def test_two_jobs_of_one_name_are_refused(allocate: Allocator) -> None:
-    with pytest.raises(BadDemand, match="two jobs 'a'"):
-        allocate([job("a", HUNGRY), job("a", MODEST)], Servers.equal(2, SHAPE))
-
-
-@pytest.mark.parametrize("allocate", ALL)
 def test_a_cluster_of_no_servers_is_refused(allocate: Allocator) -> None:
     with pytest.raises(BadDemand, match="0 servers"):
         allocate([job("a", HUNGRY)], Servers.equal(0, SHAPE))

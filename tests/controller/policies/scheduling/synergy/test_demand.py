@@ -159,7 +159,6 @@ def test_no_option_is_beaten_by_a_smaller_one(matrix: Sensitivity, gpus: int) ->
             lambda: job("x", Sensitivity.build([4, 8], [25], [[1], [2]])),
             "job x does not run with its GPU's share of 3 CPUs and 25 GB",
         ),
-        (lambda: job("x", HUNGRY, gpus=0), "job x has 0 GPUs"),
         (lambda: ServerShape(0, 1, 1), "a server of 0 GPUs"),
     ],
 )
