@@ -29,7 +29,7 @@ PAGE = (ROOT / "docs" / "reference" / "p4runtime-clients.md").read_text()
 (COMMAND,) = re.findall(r"^ina (compile .*--device-config exclusive.config)$", PAGE, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("program", ["exclusive", "p4src/shared.p4 -D LANES=64"])
+@pytest.mark.parametrize("program", ["exclusive --lanes 32", "p4src/shared.p4 -D LANES=64"])
 def test_a_stock_client_loads_what_the_page_makes(program: str, tmp_path: Path) -> None:
     p4info, source = tmp_path / "p4info", tmp_path / "config"
     command = COMMAND.replace("exclusive.p4info.txtpb", str(p4info)).replace("exclusive --lanes 32", program)

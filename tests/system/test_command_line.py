@@ -129,7 +129,7 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
             "--preempt: the program exclusive gives each job slots of its own; want a program",
         ),
         (
-            ("run", "--program", "atp", "--preempt", "--", "true"),
+            ("run", "--program", "atp", "--lanes", 32, "--preempt", "--", "true"),
             "--preempt: the program atp has no priorities",
         ),
         (("run", "--slots", 1, "--", "true"), "1 slot: an exclusive job needs at least 2"),
@@ -191,7 +191,7 @@ def test_bad_input_is_refused_with_the_reason(arguments: tuple[object, ...], rea
         ),
         (("run", "--lanes", 32, "--", "/no/such/command"), 1, "cannot run '/no/such/command'"),
         (
-            ("run", "--program", "shared", "--slots", 9999, "--", "true"),
+            ("run", "--program", "shared", "--lanes", 32, "--slots", 9999, "--", "true"),
             2,
             "9999 slots from 0 exceeds the memory",
         ),

@@ -290,7 +290,7 @@ def test_what_commands_of_files_and_runs_print_is_ascii_where_that_is_asked_for(
         ("schedule", "policies"),
         ("sim", "examples/three_jobs.toml", "--iterations", "1", "--sweep", "slots=16,64"),
         ("soak", "--schedules", "2", "--processes", "1"),
-        ("compile", "p4src/shared.p4", "--explain"),
+        ("compile", "p4src/shared.p4", "-D", "LANES=32", "--explain"),
         ("scenario", "list"),
         ("run", "-np", "2", "--lanes", "32", "--pcap", seen, *sums),
         ("trace", seen),
