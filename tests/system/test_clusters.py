@@ -125,14 +125,14 @@ def test_a_fallback_server_beside_a_worker_at_one_port(
     assert "fallback: results" in output
 
 
-@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
-def test_ranks_of_other_launchers_find_their_machine_by_name(here: Cluster, launcher: str) -> None:
+def test_ranks_of_other_launchers_find_their_machine_by_name(here: Cluster) -> None:
     here.serve_fallback()
     ranks = []
     for rank in range(8):
         node, local = divmod(rank, 2)
-        own = openmpi(rank, 8, local, 2) if launcher == "mpirun" else slurm(rank, 8, local, node, "2(x4)")
-        variables = own | {"INA_MEETING": f"{here.state.topology.ip('h1')}:29600"}
+        variables = slurm(rank, 8, local, node, "2(x4)") | {
+            "INA_MEETING": f"{here.state.topology.ip('h1')}:29600"
+        }
         ranks.append(here.start(f"h{node + 1}", [sys.executable, "-c", SUM], variables))
     said = sorted(json.loads(output)[:3] for output in succeed(ranks))
     assert said == [[rank, True, True] for rank in range(8)]
