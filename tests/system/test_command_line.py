@@ -306,7 +306,7 @@ def test_compile_refuses_ids_that_two_objects_have(tmp_path: Path) -> None:
     source = tmp_path / "t.p4"
     whole = basic_tables()
     source.write_text(re.sub(r"(action (?:flood|mirror)\()", r"@id(7) \1", whole))
-    done = ina("compile", source)
+    done = here("compile", source)
     assert (done.returncode, "have the same @id(0x7)" in done.stderr) == (3, True)
 
 
