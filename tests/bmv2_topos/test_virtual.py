@@ -31,7 +31,6 @@ from hostlib.wire.encodings import ENCODINGS
 from tests import effort
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
 from tests.bmv2_topos.test_properties import random_faults
-from tests.twins import TWINS
 
 
 def run(
@@ -137,15 +136,6 @@ def test_the_same_seed_gives_the_same_report_and_another_seed_another() -> None:
     first = once(1)
     assert once(1) == first
     assert once(2) != first
-
-
-def test_the_cores_and_their_twins_send_the_same_packets() -> None:
-    link = Link("a", "b", loss=0.02)
-    reports = [
-        run([job("a", iterations=2)], dataclasses.replace(SMALL, slots=16, cores=cores), link=link)
-        for cores in (COMPILED, TWINS)
-    ]
-    assert reports[0] == reports[1]
 
 
 @pytest.mark.parametrize("program", ["exclusive", "shared"])

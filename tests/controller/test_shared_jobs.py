@@ -29,7 +29,6 @@ from tests.controller.frames import (
     KIND_RESULT,
     gradient,
     reminder,
-    result,
 )
 
 FRESH = itertools.count(6000)
@@ -111,20 +110,6 @@ def test_regions_may_overlap_and_must_lie_in_the_memory(
                 assert arrived["root", port][0].lanes == (2,) * LANES
     with pytest.raises(BadJob, match="the region of 8192 slots from 1 exceeds the memory"):
         single.admit(shared, job(region=Region(1, 8192)))
-
-
-def test_without_slots_everything_goes_to_the_fallback_server(
-    shared: SwitchSession, shared_fabric: Fabric, admit
-) -> None:
-    admission = admit(job(region=Region(0, 0)))
-    (packet,) = shared_fabric.send("root", 1, gradient(admission, 7, 1, TWOS))["root", 39]
-    assert (packet.eth_dst, packet.ip_dst, packet.udp_dst) == ("02:00:00:00:fb:27", "10.0.1.39", 4000)
-    assert (packet.kind, packet.bitmap, packet.fan_in, packet.epoch) == (KIND_PARTIAL, 2, 2, admission.epoch)
-    arrived = shared_fabric.send("root", 39, result(admission, 7, TWOS))
-    assert [(end, p.kind, p.lanes) for end, packets in sorted(arrived.items()) for p in packets] == [
-        (("root", port), KIND_RESULT, (2,) * LANES) for port in (0, 1)
-    ]
-    assert outcomes(shared, admission.job) == {"bypassed": 1, "passed_down": 1}
 
 
 def test_an_evicted_sum_goes_to_its_own_jobs_fallback_server(

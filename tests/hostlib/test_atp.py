@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from hostlib import wire
@@ -19,7 +18,6 @@ from tests.hostlib.cases import JOB, LANES, MakeKernel, MakeServer
 from tests.hostlib.fabric import FabricCase, JobCase, build, carry_out, fabric_cases
 from tests.hostlib.one_window import begin, hear, sent
 from tests.hostlib.virtual_network import Impairments
-from tests.twins import SERVERS
 from tests.twins.fallback_core import NumpyCore
 from tests.twins.kernel import NumpyKernel
 
@@ -140,12 +138,11 @@ def test_a_rank_that_missed_a_collision_learns_of_it_with_the_next_result(make_k
     assert sent(window)["priority"].tolist() == [3] * WINDOW
 
 
-@pytest.mark.parametrize("make_server", SERVERS.values(), ids=SERVERS)
 def test_after_a_restart_of_the_server_ranks_still_have_the_same_salt(
-    make_kernel: MakeKernel, make_server: MakeServer
+    make_kernel: MakeKernel, make_core: MakeServer
 ) -> None:
     """Rank 0 has a result that collided and was lost on its way to rank 1, and the server forgot it."""
-    core = make_server(FallbackSettings(LANES, None, capacity=100))
+    core = make_core(FallbackSettings(LANES, None, capacity=100))
     core.add_job(FallbackJob(JOB, 0, Tree.star(2), window=WINDOW))
     ranks = [window_of(make_kernel, rank) for rank in range(2)]
     for window in ranks:

@@ -132,25 +132,6 @@ def test_a_reduce_to_different_ranks_raises_everywhere() -> None:
         assert str(error).endswith(f"here: sum of 3 float32 for rank {rank}")
 
 
-@pytest.mark.parametrize("loss", [0.0, 0.1])
-def test_a_switch_without_memory_leaves_everything_to_the_fallback_server(loss: float) -> None:
-    def body(comm: ina.Communicator) -> Any:
-        rng = np.random.default_rng(comm.rank)
-        values = rng.standard_normal(4000).astype(np.float32)
-        comm.allreduce(values, out=values)
-        huge = np.full(100, 2**30, np.int32)
-        with pytest.raises(ina.SumOverflow):
-            comm.allreduce(huge)
-        return values, comm.allreduce(huge // 4)
-
-    outcomes = run_ranks(3, body, loss=loss, fallback=True, slots=0, window=32)
-    exact = sum(np.random.default_rng(rank).standard_normal(4000).astype(np.float32) for rank in range(3))
-    bound = ina.error_bound(float(4 * np.abs(exact).max()), 3)
-    for values, ints in outcomes:
-        assert np.abs(values - exact).max() <= bound
-        assert np.array_equal(ints, np.full(100, 3 * 2**28))
-
-
 @pytest.mark.parametrize("leaves", [False, True], ids=["computes", "leaves"])
 def test_a_rank_answers_for_its_results_when_it_is_busy_or_done(leaves: bool) -> None:
     """The result is lost on its way to rank 1, and the fallback server forgets it: only rank 0 has it."""
@@ -391,19 +372,6 @@ def test_a_residual_is_added_and_what_remains_is_left_in_it(alone: ina.Communica
     total = alone.allreduce(np.ones(4, np.float32), numbers="block16", residual=residual)
     assert total.tolist() == [1.5] * 4
     assert not residual.any()
-
-
-def test_fixed_numbers_that_are_too_large_are_repaired_by_the_fallback_server() -> None:
-    def body(comm: ina.Communicator) -> list[Any]:
-        values = np.where(np.arange(100) % 50 == 40, np.float32(1e30), np.float32(0.1 + comm.rank))
-        result = comm.allreduce(values)
-        return [result, comm.statistics()["packets_repairs"]]
-
-    outcomes = run_ranks(3, body, fallback=True, numbers="fixed")
-    for result, repairs in outcomes:
-        assert np.array_equal(result[[40, 90]], np.full(2, np.float32(3 * np.float64(np.float32(1e30)))))
-        assert np.abs(np.delete(result, [40, 90]) - 3.3).max() < 1e-5
-        assert repairs == 2
 
 
 def test_priorities_follow_layer_share_and_progress() -> None:

@@ -73,6 +73,18 @@ def test_scapy_shows_every_field_of_every_kind(sent: NDArray[Any]) -> None:
     assert bytes(ina) == sent.tobytes()[wire.FRAME_PREFIX_BYTES :]
 
 
+def test_scapy_finds_addresses_lengths_and_the_checksum_of_a_frame_right() -> None:
+    from scapy.layers.inet import IP, UDP
+    from scapy.layers.l2 import Ether
+
+    frame = Ether(EVERY[0].tobytes())
+    assert (frame[IP].src, frame[IP].len) == ("10.0.0.4", len(EVERY[0].tobytes()) - 14)
+    assert (frame[UDP].sport, frame[UDP].dport) == (42592, 42592)
+    checksum = frame[IP].chksum
+    del frame[IP].chksum
+    assert Ether(bytes(frame))[IP].chksum == checksum
+
+
 def test_scapy_shows_raw_lanes_as_what_they_are() -> None:
     from scapy.layers.l2 import Ether
 

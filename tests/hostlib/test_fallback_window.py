@@ -184,15 +184,6 @@ def test_answers_outlive_the_collective(make_kernel: MakeKernel) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
-def test_a_reduce_gives_values_to_its_target_only(make_kernel: MakeKernel, dtype: type) -> None:
-    network = shared_network(make_kernel, 3)
-    outputs = network.run([np.full(100, rank + 1, dtype) for rank in range(3)], in_place=True, target=1)
-    assert np.array_equal(outputs[1], np.full(100, 6))
-    assert np.array_equal(outputs[0], np.full(100, 1))
-    assert np.array_equal(outputs[2], np.full(100, 3))
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.float32])
 def test_ranks_that_are_done_with_a_reduce_contribute_again(make_kernel: MakeKernel, dtype: type) -> None:
     """They have no values of the result, and their arrays may hold something else by now."""
     network = shared_network(make_kernel, 3)

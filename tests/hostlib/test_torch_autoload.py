@@ -2,60 +2,69 @@
 
 from __future__ import annotations
 
-import importlib.util
+import json
+import os
 import subprocess
 import sys
 
-import pytest
+from tests.extras import needs
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+pytestmark = needs("torch")
+
+FIRST = """
+import sys, torch, torch.distributed as dist
+print(dist.Backend.INA, sorted(name for name in sys.modules if name.startswith("hostlib")), flush=True)
+import hostlib.torch_autoload as own
+sys.modules["torch.distributed"] = None
+own.autoload()
+print("goes on")
+"""
+GROUPS = """
+import json, os, sys, torch.distributed as dist
+import hostlib.torch_autoload as own
+for asked, stands_for in json.loads(sys.argv[1]):
+    if os.fork() == 0:
+        os.environ["INA_AS"] = stands_for
+        own.autoload()
+        dist.init_process_group(asked, store=dist.HashStore(), rank=0, world_size=1)
+        print(dist.get_backend_config(), end="\\0", flush=True)
+        os._exit(0)
+    os.wait()
+"""
+"""One import of torch for all: each is a process that torch has not called yet."""
+MADE = {
+    ("gloo", "gloo"): "ina",
+    ("GLOO", " Gloo "): "ina",
+    ("cpu:gloo", "gloo"): "cpu:ina",
+    (None, "gloo"): "cpu:ina",  # as init_device_mesh asks
+    (None, ""): "cpu:gloo",
+    ("gloo", ""): "gloo",
+    ("gloo", "glue"): "gloo",
+}
+"""By the backend that is asked for, and INA_AS: the one of the group."""
 
 
-def said(program: str) -> str:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return done.stdout.strip() + done.stderr.strip()
+def said(*program: str, **variables: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", *program],
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    ).stdout
 
 
-def test_importing_torch_registers_the_backend_and_imports_nothing_of_it() -> None:
-    program = (
-        "import sys, torch, torch.distributed as dist; print(dist.Backend.INA, "
-        "sorted(name for name in sys.modules if name.startswith('hostlib')))"
-    )
-    assert said(program) == "ina ['hostlib', 'hostlib.torch_autoload']"
+def test_importing_torch_registers_the_backend_imports_nothing_of_it_and_goes_on_without() -> None:
+    registered, prevented, end = said(FIRST).splitlines()
+    assert registered == "ina ['hostlib', 'hostlib.torch_autoload']"
+    assert "torch has no backend 'ina': ModuleNotFoundError" in prevented
+    assert end == "goes on"
 
 
-def test_what_prevents_the_backend_is_logged_and_does_not_break_torch() -> None:
-    program = (
-        "import sys, torch; import hostlib.torch_autoload as own; "
-        "sys.modules['torch.distributed'] = None; own.autoload(); print('goes on')"
-    )
-    told = said(program)
-    assert told.startswith("goes on")
-    assert "torch has no backend 'ina': ModuleNotFoundError" in told
-
-
-@pytest.mark.parametrize(
-    ("asked", "stands_for", "made"),
-    [
-        ("gloo", "gloo", "ina"),
-        ("GLOO", " Gloo ", "ina"),
-        ("cpu:gloo", "gloo", "cpu:ina"),
-        (None, "gloo", "cpu:ina"),  # as init_device_mesh asks
-        (None, "", "cpu:gloo"),
-        ("gloo", "", "gloo"),
-        ("gloo", "glue", "gloo"),
-    ],
-)
-def test_a_group_asked_for_by_a_name_that_a_library_knows_is_one_of_this_backend(
-    asked: str | None, stands_for: str, made: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_asked_for_by_a_name_that_a_library_knows_is_one_of_this_backend() -> None:
     """As accelerate and transformers' Trainer ask, which refuse names that they do not know."""
-    monkeypatch.setenv("INA_AS", stands_for)
-    program = (
-        "import torch; "
-        f"torch.distributed.init_process_group({asked!r}, store=torch.distributed.HashStore(), rank=0, "
-        "world_size=1); print(torch.distributed.get_backend_config())"
-    )
-    told = said(program)
-    assert told.removeprefix("cpu:").startswith(made.removeprefix("cpu:"))
-    assert ("INA_AS=glue does not select 'ina': must be one of" in told) is (stands_for == "glue")
+    told = said(GROUPS, json.dumps([*MADE]), TORCH_DEVICE_BACKEND_AUTOLOAD="0").split("\0")
+    for ((_, stands_for), made), text in zip(MADE.items(), told[:-1], strict=True):
+        assert text.splitlines()[-1].removeprefix("cpu:").startswith(made.removeprefix("cpu:"))
+        assert ("INA_AS=glue does not select 'ina': must be one of" in text) is (stands_for == "glue")

@@ -111,12 +111,6 @@ def test_nothing_is_sent_twice_on_a_clean_network(make_kernel: MakeKernel) -> No
         assert worker.window.count(Counter.SENT) == 2 * (94 + 16) + 2 == worker.window.count(Counter.RESULTS)
 
 
-def test_average_divides_by_the_number_of_ranks(make_kernel: MakeKernel) -> None:
-    network = network_of(Case(3, 4, (), "float32", "average", False, Impairments(), 1), make_kernel)
-    inputs = [np.full(50, value, np.float32) for value in (1.0, 2.0, 6.0)]
-    assert np.array_equal(network.run(inputs, "average")[2], np.full(50, 3.0, np.float32))
-
-
 def test_psns_wrap_in_the_middle_of_a_collective(make_kernel: MakeKernel) -> None:
     for window in (4, 5):  # 2**32 is a multiple of 8 slots but not of 10
         case = Case(2, window, (2000,), "float32", "sum", False, Impairments(loss=0.05), 3, 2**32 - 10)
@@ -159,28 +153,6 @@ def test_the_window_is_never_exceeded_and_a_slot_never_reused_too_early(make_ker
     rng = np.random.default_rng(0)
     for length in case.lengths:
         network.run(random_arrays(rng, case, length))
-
-
-def test_values_that_are_not_finite_are_told_to_every_rank(make_kernel: MakeKernel) -> None:
-    network = network_of(Case(3, 4, (), "float32", "sum", False, Impairments(), 1), make_kernel)
-    inputs = [np.ones(100, np.float32) for _ in range(3)]
-    inputs[1][40] = np.inf
-    results = network.run(inputs)
-    for worker, result in zip(network.workers, results, strict=True):
-        assert worker.window.numeric_errors().nonfinite == 32
-        assert np.isnan(result[32:64]).all()
-        assert (np.delete(result, slice(32, 64)) == 3).all()
-    assert np.array_equal(network.run([np.ones(100, np.float32)] * 3)[0], np.full(100, 3, np.float32))
-
-
-def test_an_int32_overflow_is_told_to_every_rank(make_kernel: MakeKernel) -> None:
-    network = network_of(Case(2, 4, (), "int32", "sum", False, Impairments(), 1), make_kernel)
-    inputs = [np.zeros(100, np.int32), np.zeros(100, np.int32)]
-    inputs[0][70], inputs[1][70] = 2**31 - 1, 1
-    network.run(inputs)
-    assert [worker.window.numeric_errors().overflow for worker in network.workers] == [64, 64]
-    network.run([np.zeros(100, np.int32)] * 2)
-    assert [worker.window.numeric_errors().overflow for worker in network.workers] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -304,10 +304,9 @@ def test_what_is_preprocessed_keeps_its_positions(source: str, expected: str):
 # --------------------------------------------------------------------------- invariants
 
 
-@pytest.mark.parametrize("lanes", ["32", "256"])
-def test_the_output_preprocesses_to_itself(lanes: str):
+def test_the_output_preprocesses_to_itself():
     path = P4_SOURCES / "exclusive.p4"
-    once = preprocess(path.read_text(), str(path), defines={"LANES": lanes})
+    once = preprocess(path.read_text(), str(path), defines={"LANES": "32"})
     assert preprocess(once, str(path)) == once
 
 
@@ -572,14 +571,6 @@ def test_what_is_no_statement(source: str):
 def test_deep_nesting_is_refused_and_not_a_crash(open_: str):
     with pytest.raises(CompileError, match="nested too deeply"):
         parse(f"const bit<8> x = {open_ * 5000}", "f")
-
-
-@pytest.mark.parametrize("lanes", [32, 64, 256])
-@pytest.mark.parametrize("path", sorted(P4_SOURCES.glob("*.p4")), ids=lambda path: path.name)
-def test_our_programs_parse(path: Path, lanes: int):
-    source = preprocess(path.read_text(), str(path), defines={"LANES": str(lanes)})
-    names = [getattr(declaration, "name", None) for declaration in declarations(source)]
-    assert names[-1] == "main"
 
 
 PROGRAM = tokenize(

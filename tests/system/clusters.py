@@ -30,7 +30,7 @@ from controller.vocabulary.catalog import named
 from controller.vocabulary.files import topology_document
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
-from tests.system.command import ROOT
+from tests.system.command import FAMILY, ROOT, children
 
 NO_NAMESPACES = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
 NETNS = [pytest.mark.netns, pytest.mark.skipif(bool(NO_NAMESPACES), reason=NO_NAMESPACES)]
@@ -65,6 +65,10 @@ class Cluster:
     holders: Mapping[str, int]
     """By machine: the process that keeps its host name and files."""
     running: list[subprocess.Popen[str]] = field(default_factory=list)
+    served: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    """By machine: its fallback server."""
+    family: str = field(default_factory=lambda: os.environ.get(FAMILY, ""))
+    """Of whoever has made the cluster: fallback servers outlive the test that asks for one first."""
 
     def on(self, machine: str) -> list[str]:
         """Return the prefix of a command on a machine."""
@@ -114,9 +118,13 @@ class Cluster:
         return self.start("h1", [*ina, "--timeout", "300", *options, "--", *command])
 
     def serve_fallback(self, machine: str = "p1") -> subprocess.Popen[str]:
-        """Start ``ina fallback --serve`` on a machine; return once it serves."""
+        """Start ``ina fallback --serve`` on a machine unless it serves there; return once it does."""
+        if process := self.served.get(machine):
+            if process.poll() is None:
+                return process
+            assert process.returncode == -signal.SIGKILL, process.communicate()
         command = [sys.executable, "-m", "ina", "fallback", "--serve", "--lanes", "32"]
-        process = self.start(machine, command)
+        process = self.served[machine] = self.start(machine, command, {FAMILY: self.family})
         line = process.stdout.readline()
         assert line, process.communicate()[1]
         assert json.loads(line)["ready"]["machine"] == machine
@@ -124,7 +132,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def serving_on(self, machine: str) -> Iterator[None]:
-        """Have the cluster file name a machine with workers as the only one with a fallback server."""
+        """Serve a fallback server on a machine with workers, the only one that the cluster file names."""
         written = self.file.read_text()
         document = json.loads(written)
         for server in document["server"]:
@@ -134,10 +142,12 @@ class Cluster:
         document["server"] = [each for each in document["server"] if each["name"] not in gone]
         document["link"] = [each for each in document["link"] if not {each["a"], each["b"]} & {*gone}]
         self.file.write_text(json.dumps(document))
+        self.serve_fallback(machine)
         try:
             yield
         finally:
             self.file.write_text(written)
+            del self.served[machine]
 
     def jobs(self) -> list[int]:
         """Return the jobs on all switches."""
@@ -178,14 +188,17 @@ class Cluster:
             if text.encode() in b" ".join(arguments(process)) and process != self.holders[machine]
         ]
 
-    def end_all(self) -> None:
-        """End what was started and still runs, but for the switches."""
+    def end_all(self, *, also_served: bool = False) -> None:
+        """End what was started and still runs, but for switches and, unless asked to, fallback servers."""
+        served = [each for each in self.served.values() if not also_served and each.poll() is None]
+        kept = [pid for each in served for pid in (each.pid, *children(each.pid))]
         for machine in self.holders:
-            self.signal_machine(machine, signal.SIGKILL)
+            self.signal_machine(machine, signal.SIGKILL, but=kept)
         for process in self.running:
-            process.kill()
-            process.communicate()
-        self.running.clear()
+            if process not in served:
+                process.kill()
+                process.communicate()
+        self.running[:] = served
 
 
 @contextlib.contextmanager
@@ -239,7 +252,7 @@ def cluster(
         try:
             yield found
         finally:
-            found.end_all()
+            found.end_all(also_served=True)
     finally:
         for holder in holders.values():
             holder.kill()

@@ -156,11 +156,13 @@ def ina(*arguments: object, status: int | None = None) -> subprocess.CompletedPr
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
-def here(*arguments: object, status: int | None = None) -> subprocess.CompletedProcess[str]:
+def here(
+    *arguments: object, status: int | None = None, encoding: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run ``ina arguments…`` to its end, in this process; switches, servers and workers are processes.
 
-    It must end with this status unless that is None. This saves the start of Python and of the command's
-    modules, which takes longer than many a run.
+    It must end with this status unless that is None, and its streams have the encoding. This saves the start
+    of Python and of the command's modules, which takes longer than many a run.
     """
     handlers = {number: signal.getsignal(number) for number in HANDLED}
     words = ["ina", *map(str, arguments)]
@@ -168,8 +170,8 @@ def here(*arguments: object, status: int | None = None) -> subprocess.CompletedP
     with (
         pytest.MonkeyPatch.context() as patch,
         warnings.catch_warnings(),
-        _caught(1) as output,
-        _caught(2) as errors,
+        _caught(1, encoding) as output,
+        _caught(2, encoding) as errors,
         contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(errors),
     ):
@@ -212,9 +214,9 @@ def report(*arguments: object) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _caught(number: int) -> Iterator[IO[str]]:
+def _caught(number: int, encoding: str | None) -> Iterator[IO[str]]:
     """Have a file in the place of a stream of this process and of what it starts meanwhile."""
-    with tempfile.TemporaryFile("w+", buffering=1) as file:
+    with tempfile.TemporaryFile("w+", buffering=1, encoding=encoding) as file:
         before = os.dup(number)
         os.dup2(file.fileno(), number)
         try:

@@ -1,4 +1,4 @@
-"""The ways to start eight ranks of one script on four machines of a test's cluster, and their processes."""
+"""The ways to start two ranks of a script on each machine of a test's cluster, and their processes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from tests import effort
 from tests.system.clusters import Cluster, arguments
 from tests.system.command import WORKERS
 
-HOSTS = ("h1", "h2", "h3", "h4")
-RANKS = 8
+HOSTS = ("h1", "h2", "h3", "h4") if effort.THOROUGH else ("h1", "h3")
+"""In two racks: each rank loads torch, which is nearly all of what a launch takes."""
+RANKS = 2 * len(HOSTS)
 MPIRUN = shutil.which("mpirun") or shutil.which("mpirun", path=str(Path(sys.executable).parent))
 _SCRIPT = str(WORKERS / "ddp.py")
 _SRUN = "srun -N1 -n1 --overlap -w {host} {command}"
@@ -112,7 +114,15 @@ class Launch:
 
 def torchrun(here: Cluster, own: Mapping[str, str], more: Mapping[str, str]) -> list[subprocess.Popen[str]]:
     """Start an agent of torchrun on each machine."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "4", "--nproc-per-node", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        str(len(HOSTS)),
+        "--nproc-per-node",
+        "2",
+    ]
     command += ["--master-addr", here.state.topology.ip("h1"), "--master-port", str(next(_PORTS))]
     return [
         here.start(host, [*command, f"--node-rank={node}", _SCRIPT], {**own, **more})
@@ -124,7 +134,8 @@ def srun(here: Cluster, own: Mapping[str, str], more: Mapping[str, str]) -> list
     """Start ``srun``; torch gets its variables from Slurm's."""
     variables = _store(here) | {**own, **more}
     ranks = "export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS"
-    return [here.start("h1", ["srun", "-N4", "-n8", "--ntasks-per-node=2", *_shell(ranks)], variables)]
+    where = [f"-w{','.join(HOSTS)}", f"-n{RANKS}", "--ntasks-per-node=2"]
+    return [here.start("h1", ["srun", *where, *_shell(ranks)], variables)]
 
 
 def mpirun(here: Cluster, own: Mapping[str, str], more: Mapping[str, str]) -> list[subprocess.Popen[str]]:
@@ -133,7 +144,7 @@ def mpirun(here: Cluster, own: Mapping[str, str], more: Mapping[str, str]) -> li
     agent.write_text(f'#!/bin/sh\nmachine=$1; shift\nexec sh {here.enter} "$machine" sh -c "$*"\n')
     agent.chmod(0o755)
     hosts = ",".join(f"{here.state.topology.ip(machine)}:2" for machine in HOSTS)
-    command = [str(MPIRUN), "--allow-run-as-root", "--host", hosts, "-n", "8", "--map-by", "slot"]
+    command = [str(MPIRUN), "--allow-run-as-root", "--host", hosts, "-n", str(RANKS), "--map-by", "slot"]
     command += ["--prtemca", "plm_ssh_agent", str(agent), "--prtemca", "prte_keep_fqdn_hostnames", "1"]
     variables = _store(here) | {**own, **more}
     for name in (*variables, "INA_CLUSTER", "INA_TOKEN", "XDG_RUNTIME_DIR", "OMP_NUM_THREADS"):

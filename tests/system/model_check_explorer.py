@@ -18,6 +18,7 @@ from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.server import endpoints
 from controller.vocabulary import Link, Mode, Region, Server, Switch, Topology
 from hostlib import wire
+from hostlib._native import NativeKernel
 from hostlib.core.congestion import window_for
 from hostlib.core.state import CoreSettings
 from hostlib.core.window import Window
@@ -39,7 +40,6 @@ from tests.system.model_check_parts import (
 )
 from tests.system.model_check_recovery import Recovery, recovery
 from tests.twins.fallback_core import NumpyCore
-from tests.twins.kernel import NumpyKernel
 
 # --------------------------------------------------------------------- all that can happen in a netwo
 
@@ -406,7 +406,7 @@ def _workers(case: Case, built: RunningTestbed, job: int) -> list[WorkerPart]:
         switch, port, _ = built.host_ports[host]
         parts.append(
             WorkerPart(
-                *(Window(settings, NumpyKernel()), inputs[rank]),
+                *(Window(settings, NativeKernel()), inputs[rank]),
                 total if case.target in (rank, wire.TARGET_ALL) else np.zeros_like(total),
                 *(switch, port),
                 priority=case.jobs[job - 1][0],

@@ -52,10 +52,9 @@ def test_runs_one_after_the_other_are_the_same_peers_to_a_switch_that_was_told_n
         assert attached.switch.strangers() == 0
 
 
-@pytest.mark.parametrize("program", ["exclusive", "shared"])
-def test_the_switch_tells_a_run_where_its_ports_and_their_peers_are(attached: Attached, program: str) -> None:
+def test_the_switch_tells_a_run_where_its_ports_and_their_peers_are(attached: Attached) -> None:
     # its address as ``ina switch --p4runtime`` takes it, without "grpc://"
-    options = ("--program", program, "--replace-program", *LANES, "--switch", attached.address)
+    options = (*LANES, "--switch", attached.address)
     good("run", "-np", 3, *options, *worker("exact.py", 1000, 5000))
     assert attached.switch.strangers() == 0
 

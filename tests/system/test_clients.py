@@ -20,7 +20,7 @@ from softswitch.p4runtime import serve
 from tests.ina.run.bed import serving
 from tests.softswitch.p4runtime.clients import Stream
 from tests.system.attached import open_switch
-from tests.system.command import ROOT, ina
+from tests.system.command import ROOT, good
 
 # --------------------------------------------------------------------- the device config that docs/p4
 
@@ -29,12 +29,12 @@ PAGE = (ROOT / "docs" / "reference" / "p4runtime-clients.md").read_text()
 (COMMAND,) = re.findall(r"^ina (compile .*--device-config exclusive.config)$", PAGE, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("program", ["exclusive", "p4src/shared.p4 -D LANES=64"])
+@pytest.mark.parametrize("program", ["exclusive --lanes 32", "p4src/shared.p4 -D LANES=64"])
 def test_a_stock_client_loads_what_the_page_makes(program: str, tmp_path: Path) -> None:
     p4info, source = tmp_path / "p4info", tmp_path / "config"
     command = COMMAND.replace("exclusive.p4info.txtpb", str(p4info)).replace("exclusive --lanes 32", program)
     command = command.replace("exclusive.config", str(source))
-    ina(*shlex.split(command), status=0)
+    good(*shlex.split(command))
     config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=source.read_bytes())
     text_format.Parse(p4info.read_text(), config.p4info)
     with (

@@ -93,7 +93,7 @@ def all_going(process: subprocess.Popen[str], ranks: int) -> None:
         assert "going" in line, (line, *process.communicate())
 
 
-@pytest.mark.parametrize("options", [(), ("--preempt",), ("--numbers", "block16"), ("--slots", "0")])
+@pytest.mark.parametrize("options", [("--preempt", "--numbers", "block16"), ("--slots", "0")])
 def test_shared_slots_a_tree_and_ranks_summed_on_their_machines(
     here: Cluster, options: Sequence[str]
 ) -> None:
@@ -109,8 +109,7 @@ def test_shared_slots_a_tree_and_ranks_summed_on_their_machines(
     ("hosts", "options"),
     [
         (HOSTS, ("--slots", "0")),
-        (HOSTS, ("--slots", "4")),
-        (HOSTS, ("--preempt",)),
+        (HOSTS, ("--slots", "4", "--preempt")),
         ("h2:1,h4:1", ("--numbers", "fixed")),
         ("h1:2,h2:1", ()),
     ],
@@ -119,7 +118,6 @@ def test_a_fallback_server_beside_a_worker_at_one_port(
     here: Cluster, hosts: str, options: Sequence[str]
 ) -> None:
     with here.serving_on("h2"):
-        here.serve_fallback("h2")
         status, output, errors = ended(here.run_patiently(hosts, ["python", "-c", SUM], *options))
     assert status == 0, errors
     size = sum(int(each[-1]) for each in hosts.split(","))
@@ -127,14 +125,14 @@ def test_a_fallback_server_beside_a_worker_at_one_port(
     assert "fallback: results" in output
 
 
-@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
-def test_ranks_of_other_launchers_find_their_machine_by_name(here: Cluster, launcher: str) -> None:
+def test_ranks_of_other_launchers_find_their_machine_by_name(here: Cluster) -> None:
     here.serve_fallback()
     ranks = []
     for rank in range(8):
         node, local = divmod(rank, 2)
-        own = openmpi(rank, 8, local, 2) if launcher == "mpirun" else slurm(rank, 8, local, node, "2(x4)")
-        variables = own | {"INA_MEETING": f"{here.state.topology.ip('h1')}:29600"}
+        variables = slurm(rank, 8, local, node, "2(x4)") | {
+            "INA_MEETING": f"{here.state.topology.ip('h1')}:29600"
+        }
         ranks.append(here.start(f"h{node + 1}", [sys.executable, "-c", SUM], variables))
     said = sorted(json.loads(output)[:3] for output in succeed(ranks))
     assert said == [[rank, True, True] for rank in range(8)]
@@ -152,6 +150,7 @@ def test_a_fallback_server_that_is_killed_is_started_again_in_time(
     all_going(run, 8)
     here.signal_machine("p1", signal.SIGKILL, but=[] if also_its_service else [service.pid])
     if also_its_service:
+        service.wait()
         here.serve_fallback()
     status, output, errors = ended(run)
     assert status == 0, errors
@@ -284,10 +283,10 @@ WRONG: list[tuple[str, str, str, int, str]] = [
     ("h1:0", "", "", 2, "--hosts 'h1:0': want NAME, NAME:RANKS or NAME slots=RANKS"),
     ("", "", "", 2, "--hosts '': want NAME"),
     ("p1,h1", "", "", 2, "no machine of the cluster file without a worker of this job has the role fallback"),
+    ("h1,h2", "ssh {host}", "", 2, "--launch-with 'ssh {host}': want {host} or {address}, and {command}"),
     ("h1,h2", "", "", 1, f"{NOT_THERE}.*'ina fallback --serve' starts one there"),
     ("h1,h2", "", "another secret, as long", 1, ANOTHER),
     ("h1,h2", "ip netns exec nowhere.{host} {command}", "own", 1, NOWHERE),
-    ("h1,h2", "ssh {host}", "", 2, "--launch-with 'ssh {host}': want {host} or {address}, and {command}"),
 ]
 """Hosts, launch command and token ("": no fallback server, "own": the cluster's); status and what is said."""
 
@@ -298,6 +297,8 @@ def test_what_cannot_be_used_is_named(
 ) -> None:
     if token:
         here.serve_fallback()
+    else:
+        here.end_all(also_served=True)
     command = [sys.executable, "-m", "ina", "run", "--hosts", hosts]
     command += ["--launch-with", template or here.template, "--", "true"]
     other = {"INA_TOKEN": token} if token not in ("", "own") else {}
@@ -353,17 +354,16 @@ def test_ranks_of_another_version_are_named_on_all(here: Cluster, tmp_path: Path
 # --------------------------------------------------------------------------- links that lose packets
 
 
-@pytest.mark.parametrize("options", [(), ("--slots", "16")])
-def test_sums_are_exact_where_every_link_loses_packets(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_sums_are_exact_where_every_link_loses_packets(tmp_path: Path) -> None:
     racks = named("two-racks:2")
     lossy = tuple(replace(each, loss=0.01) for each in racks.links)
     with cluster(tmp_path, shape=replace(racks, links=lossy)) as here, here.serving_on("h2"):
-        here.serve_fallback("h2")
-        status, output, errors = ended(here.run_patiently(HOSTS, ["python", "-c", STEPS], *options))
-        assert status == 0, errors
-        assert output.count("all right") == 8
-        assert re.search(r"fallback: reminders +│ +[1-9]", output), output  # packets were lost
-        until(lambda: not here.jobs())
+        for options in ((), ("--slots", "16")):
+            status, output, errors = ended(here.run_patiently(HOSTS, ["python", "-c", STEPS], *options))
+            assert status == 0, errors
+            assert output.count("all right") == 8
+            assert re.search(r"fallback: reminders +│ +[1-9]", output), output  # packets were lost
+            until(lambda: not here.jobs())
 
 
 # --------------------------------------------------------------------------- jobs of a controller
@@ -371,6 +371,7 @@ def test_sums_are_exact_where_every_link_loses_packets(tmp_path: Path, options: 
 
 def test_ranks_find_the_job_as_a_controller_has_admitted_it(here: Cluster, tmp_path: Path) -> None:
     """Somebody else starts them; whichever server has which rank; ranks on other servers are refused."""
+    here.end_all(also_served=True)  # the controller starts its own fallback server there
     service = Controller.on(here, tmp_path)
     service.start()
     with service.client() as client:

@@ -6,7 +6,6 @@ import fcntl
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tomllib
@@ -16,11 +15,8 @@ from pathlib import Path
 from select import PIPE_BUF
 
 import pytest
-from typer.testing import CliRunner
 
 from ina.cli.command import Failure, parse_size, plural, rate, seconds
-from ina.cli.commands import app
-from tests.sockets import bound_udp
 from tests.system.command import PATIENT, ROOT, finish, good, here, ina, refused, report, worker
 
 
@@ -129,7 +125,7 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
             "--preempt: the program exclusive gives each job slots of its own; want a program",
         ),
         (
-            ("run", "--program", "atp", "--preempt", "--", "true"),
+            ("run", "--program", "atp", "--lanes", 32, "--preempt", "--", "true"),
             "--preempt: the program atp has no priorities",
         ),
         (("run", "--slots", 1, "--", "true"), "1 slot: an exclusive job needs at least 2"),
@@ -193,7 +189,7 @@ def test_bad_input_is_refused_with_the_reason(arguments: tuple[object, ...], rea
         ),
         (("run", "--lanes", 32, "--", "/no/such/command"), 1, "cannot run '/no/such/command'"),
         (
-            ("run", "--program", "shared", "--slots", 9999, "--", "true"),
+            ("run", "--program", "shared", "--lanes", 32, "--slots", 9999, "--", "true"),
             2,
             "9999 slots from 0 exceeds the memory",
         ),
@@ -225,23 +221,6 @@ def test_a_bad_job_file_is_refused_with_file_job_and_key(tmp_path: Path, line: s
     assert reason in said
     if "40" not in line:  # the file is right, the options are not for it
         assert str(file) in said
-
-
-def test_a_busy_port_is_refused_with_the_reason() -> None:
-    with bound_udp() as busy:
-        number = busy.getsockname()[1]
-        done = ina("switch", "--port", f"1=udp:{number}", "--until-eof")
-    assert done.returncode == 1
-    assert str(number) in done.stderr
-    assert "in use" in done.stderr
-
-
-def test_a_busy_p4runtime_port_is_refused_with_the_reason() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as busy:
-        address = f"127.0.0.1:{busy.getsockname()[1]}"
-        done = ina("switch", "--port", "1=udp:0", "--p4runtime", address, "--until-eof")
-    assert done.returncode == 1
-    assert address in done.stderr
 
 
 def test_a_program_that_does_not_compile_is_shown_with_a_caret(
@@ -329,7 +308,7 @@ def test_compile_refuses_ids_that_two_objects_have(tmp_path: Path) -> None:
     source = tmp_path / "t.p4"
     whole = basic_tables()
     source.write_text(re.sub(r"(action (?:flood|mirror)\()", r"@id(7) \1", whole))
-    done = ina("compile", source)
+    done = here("compile", source)
     assert (done.returncode, "have the same @id(0x7)" in done.stderr) == (3, True)
 
 
@@ -351,34 +330,6 @@ def test_compile_writes_c_and_p4info(tmp_path: Path) -> None:
     )
     assert "p4_program" in c.read_text()
     assert "InaIngress.admission.job" in p4info.read_text()
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        (),
-        ("run",),
-        ("demo",),
-        ("sim",),
-        ("soak",),
-        ("switch",),
-        ("jobs",),
-        ("remove",),
-        ("fallback",),
-        ("compile",),
-        ("bench", "pipeline"),
-        ("bench", "allreduce"),
-        ("bench", "switch"),
-    ],
-)
-def test_every_command_explains_itself_with_examples(command: tuple[str, ...]) -> None:
-    done = CliRunner(env={"COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"}).invoke(
-        app, [*command, "--help"]
-    )
-    assert done.exit_code == 0
-    assert "Usage" in done.stdout
-    if command:
-        assert f"ina {' '.join(command)}" in done.stdout.split("Examples:")[1]
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -25,6 +25,7 @@ from ina.errors import (
     StagesNotMeasured,
     WorkerFailed,
 )
+from tests import effort
 from tests.system.command import ENVIRONMENT, ROOT
 
 # --------------------------------------------------------------------- commands are imported when the
@@ -109,8 +110,9 @@ def wanted(end: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", ["oldest", "newest"])
+@pytest.mark.parametrize("end", effort.some(["oldest", "newest"], every=2))
 def test_commands_and_ranks_work_with_the_releases_of_each_end(end: str, tmp_path: Path) -> None:
+    """The newest are those that a new environment has, in which all other tests run."""
     options = ["--quiet", "--no-compile", "--target", str(tmp_path)]
     command = [sys.executable, "-m", "pip", "install", *options, *wanted(end)]
     installed = subprocess.run(command, capture_output=True, text=True)

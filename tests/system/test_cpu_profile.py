@@ -15,7 +15,7 @@ from controller.policies.scheduling.synergy.demand import (
     read_profiles,
     write_profile,
 )
-from tests.system.command import ina
+from tests.system.command import here, ina
 
 # An iteration takes 600 ms divided by the CPUs that the thread of its stage may use.
 SCALES = """
@@ -76,7 +76,7 @@ def test_what_a_profile_needs_is_said_at_once() -> None:
         ),
         (("--cpus", 4096, "--", "true"), "--cpus 4096: this process may use"),
     ):
-        done = ina("schedule", "profile", *words, status=2)
+        done = here("schedule", "profile", *words, status=2)
         assert said in " ".join(done.stderr.split())
 
 

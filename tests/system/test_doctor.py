@@ -193,9 +193,7 @@ def test_a_udp_port_that_somebody_has_is_found(here: Cluster) -> None:
 
 
 def test_it_sums_on_the_fallback_servers_machine_together_with_others(here: Cluster) -> None:
-    here.end_all()
     with here.serving_on("h2"):
-        here.serve_fallback("h2")
         status, findings, goodputs = examined(here, "h1,h2,h3")
     assert (status, findings) == (0, [])
     assert {*goodputs} == {"h1", "h3", "all", "all, in the fallback server"}

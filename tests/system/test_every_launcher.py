@@ -1,7 +1,8 @@
-"""Every launcher on four machines: the same script, the same losses, and what a kill -9 of each part does.
+"""Every launcher on several machines: the same script, the same losses, and what a kill -9 of each part does.
 
-Takes minutes, with ``--thorough``, and prints a table of what was seen. Without, a rank alone is killed, and
-none of torchrun or `ina run`, whose ranks `test_clusters` kills. Launchers that are missing are left out.
+Takes minutes, with ``--thorough``, and prints a table of what was seen. Without, there are two machines, and
+a rank alone is killed, but none of torchrun or `ina run`: `test_clusters` kills theirs on four machines.
+Launchers that are missing are left out.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,14 +21,14 @@ from pathlib import Path
 import pytest
 
 from tests import effort
+from tests.extras import needs
 from tests.system.cluster_managers import RAY, SLURM, Slurm, ray_on, slurm_on
 from tests.system.clusters import NETNS, Cluster
 from tests.system.command import FAMILY, PATIENCE_S, succeed
 from tests.system.launches import HOSTS, MPIRUN, RANKS, WAYS, Launch, wait_for
 from tests.system.test_clusters import ALONE
 
-torch = pytest.importorskip("torch")
-pytestmark = [*NETNS, pytest.mark.slow]
+pytestmark = [*NETNS, needs("torch"), pytest.mark.slow]
 
 LEASE_S = 4
 BOUND_S = 60.0
@@ -49,7 +49,6 @@ class Engines:
         self._folder = folder
         self._stack = contextlib.ExitStack()
         self._slurm: Slurm | None = None
-        self._fallback: subprocess.Popen[str] | None = None
 
     def ready(self, way: str) -> dict[str, str]:
         """Start what is not there; return the variables of the launcher's users."""
@@ -59,10 +58,7 @@ class Engines:
 
     def _ready(self, way: str) -> dict[str, str]:
         here = self._here
-        if self._fallback is None or self._fallback.poll() is not None:
-            if self._fallback is not None and self._fallback.returncode != -signal.SIGKILL:
-                raise AssertionError(f"the fallback server has ended: {self._fallback.communicate()}")
-            self._fallback = here.serve_fallback()
+        here.serve_fallback()
         if "srun" in way:
             if self._slurm is None:
                 self._folder.mkdir()
@@ -155,7 +151,7 @@ def a_rank(number: int) -> Callable[[Launch], set[int]]:
 
 def a_machine(first: bool) -> Callable[[Launch], set[int]]:
     def act(launch: Launch) -> set[int]:
-        machine = machine_of(launch, 0) if first else machine_of(launch, 5)
+        machine = machine_of(launch, 0) if first else machine_of(launch, RANKS - 1)
         gone = ranks_on(launch, machine)
         launch.here.signal_machine(machine, signal.SIGKILL)
         return gone
@@ -165,7 +161,7 @@ def a_machine(first: bool) -> Callable[[Launch], set[int]]:
 
 def cut_off(launch: Launch) -> set[int]:
     """Cut the cable of a machine: nothing closes, as when it loses its power."""
-    machine = machine_of(launch, 5)
+    machine = machine_of(launch, RANKS - 1)
     launch.here.cable(machine, "down")
     return ranks_on(launch, machine)
 
@@ -176,7 +172,7 @@ def the_launcher(launch: Launch) -> set[int]:
 
 
 def its_daemon(launch: Launch) -> set[int]:
-    kill(launch.here.mentioning(machine_of(launch, 5), launch.way.daemon))
+    kill(launch.here.mentioning(machine_of(launch, RANKS - 1), launch.way.daemon))
     return set()
 
 
@@ -195,7 +191,7 @@ def fallback(text: str) -> Callable[[Launch], set[int]]:
 
 PARTS = (
     Part(
-        *("a rank", a_rank(5), "lost rank.* {ranks}"),
+        *("a rank", a_rank(RANKS - 1), "lost rank.* {ranks}"),
         but=() if effort.THOROUGH else ("torchrun", "ina run"),
     ),
     Part("the first rank", a_rank(0), "lost rank.* {ranks}"),

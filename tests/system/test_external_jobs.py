@@ -22,7 +22,7 @@ from controller import Fleet
 from ina.run.client import Refused
 from ina.run.views import JobView
 from tests.system.clusters import NETNS
-from tests.system.command import ROOT, ended, ina
+from tests.system.command import ROOT, ended, here
 from tests.system.controllers import PREFIX, Controller, laid_out, marks
 from tests.system.test_machines import openmpi
 
@@ -177,7 +177,7 @@ WRONG: list[tuple[list[str], str]] = [
 def test_what_is_wrong_is_told_to_whoever_asks_for_admission(
     controller: Admitting, options: list[str], said: str
 ) -> None:
-    done = ina("admit", "-np", "2", "--controller", controller.url, *options, status=2)
+    done = here("admit", "-np", "2", "--controller", controller.url, *options, status=2)
     assert said in done.stderr
     if said.startswith("/"):
         assert json.loads(done.stdout)["failed"].startswith("/machines/1/known_as")

@@ -98,14 +98,13 @@ def test_a_wrong_rank_or_size_is_refused_at_the_meeting_point(field: str, value:
     ("field", "value", "reason"),
     [
         ("rank", 0, "wrong rank"),
-        ("size", 5, "wrong fan in"),
         ("job", 0, "unknown job"),
-        ("lanes", 64, "bad lanes"),
     ],
 )
 def test_what_a_stranger_sends_is_refused_and_the_others_name_the_missing_rank(
     field: str, value: int, reason: str
 ) -> None:
+    """Of its job, and of none; all reasons by which packets are refused are in `test_refusals.py`."""
     impostor = worker("odd_ranks.py", "impostor", field, value, "alone")
     done = here("run", "-np", 3, *LANES, "--timeout", SILENCE_S, *impostor, status=1)
     for rank in range(2):

@@ -98,23 +98,6 @@ def test_a_group_is_measured_beside_what_was_predicted() -> None:
     assert group["contended_round_s"] == pytest.approx(round_s(together, group["offsets"]))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--groups", "deep+shallow"), "unknown job 'shallow'; want load, augment, deep, wide, even"),
-        (("--groups", "deep"), "'deep': 1 job in one group; want 2 to 4"),
-        (("--groups", "+".join(["deep"] * 5)), "5 jobs in one group; want 2 to 4"),
-        (("--groups", ","), "no group"),
-        (("--size", "much"), "--size 'much' is not a size"),
-        (("--size", "1KB"), "want at least 100663296 bytes, the size of the largest batch"),
-    ],
-)
-def test_groups_that_cannot_be_are_refused(arguments: tuple[str, ...], message: str) -> None:
-    ran = schedule("interleave", *arguments)
-    assert ran.code == 2
-    assert message in ran.complaint
-
-
 def test_a_page_without_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="the page needs the lines <!-- measured -->"):
         with_tables("# A page\n", "")

@@ -22,7 +22,19 @@ from hostlib.launch.hosting import MEETING_S
 from hostlib.launch.launched_rank import launched_rank
 from hostlib.meet.connections import listen
 from hostlib.meet.private_folder import private_folder
-from tests.system.command import FAMILY, ROOT, begun, ended, finish, ina, relatives, start, succeed, until
+from tests.system.command import (
+    FAMILY,
+    ROOT,
+    begun,
+    ended,
+    finish,
+    here,
+    ina,
+    relatives,
+    start,
+    succeed,
+    until,
+)
 
 LAUNCHES = itertools.count()
 SUM = (
@@ -198,7 +210,7 @@ def test_admit_takes_the_ranks_of_machines_once_each() -> None:
         ),
         (("--switch", "grpc://127.0.0.1:1", "--host", "1"), "--host '1': want PORT=IP/MAC"),
     ):
-        done = ina("admit", "-np", 4, *options, status=2)
+        done = here("admit", "-np", 4, *options, status=2)
         assert text in done.stderr
         assert text in json.loads(done.stdout)["failed"], "ranks of other machines do not see our messages"
 
@@ -215,5 +227,5 @@ def test_admit_says_once_what_ranks_must_know_and_ends_with_its_input() -> None:
 
 
 def test_admit_refuses_what_run_refuses() -> None:
-    done = ina("admit", "-np", 33, status=2)
+    done = here("admit", "-np", 33, status=2)
     assert "33 workers: want 1 to 32 per switch" in done.stderr

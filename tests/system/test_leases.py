@@ -297,14 +297,3 @@ def test_watching_tells_which_holders_still_renew(attached: Attached) -> None:
         found = json.loads(done.stdout)["jobs"]
         assert [found[str(each.job)]["lease"] for each in (living, dead)] == ["renewed", "expired"]
         assert len(controller.jobs()) == 2, "watching removes nothing"
-
-
-def test_what_would_move_the_cursor_of_a_terminal_is_shown_escaped(attached: Attached) -> None:
-    said = Registration("\x1b[2Jhost", name="\x1b[2Jname", user="\x1b[2Juser", command="\x1b[2Jcommand")
-    with connect(attached.address) as controller:
-        single.admit(controller, Part((MEMBER,), 2), registration=said)
-        done = here("slots", *attached.options[:2])
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "\x1b" not in done.stdout
-    for what in ("host", "name", "user", "command"):
-        assert rf"'\x1b[2J{what}'" in done.stdout

@@ -113,6 +113,12 @@ def test_a_program_that_is_not_there_fails_its_job(tmp_path: Path) -> None:
         (("--rate", "inf"), "--rate inf: want a finite number"),
         (("--size", "99999999GB"), "--size 99999999GB: "),
         (("--groups", "deep+"), "unknown job ''"),
+        (("--groups", "deep+shallow"), "unknown job 'shallow'; want load, augment, deep, wide, even"),
+        (("--groups", "deep"), "'deep': 1 job in one group; want 2 to 4"),
+        (("--groups", "+".join(["deep"] * 5)), "5 jobs in one group; want 2 to 4"),
+        (("--groups", ","), "no group"),
+        (("--size", "much"), "--size 'much' is not a size"),
+        (("--size", "1KB"), "want at least 100663296 bytes, the size of the largest batch"),
     ],
 )
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")

@@ -17,13 +17,13 @@ import pytest
 from bmv2_topos.soak.campaign import SwitchPools
 from bmv2_topos.soak.testbed import SwitchPool
 from controller.vocabulary import Mode, Region
+from hostlib._native import NativeKernel
 from hostlib.core.state import NEVER, Chain
 from hostlib.core.window import Window
 from tests import effort
 from tests.system.faults_mutants import PROGRAMS
 from tests.system.model_check_explorer import Budget, Case, Explored, explore
 from tests.system.model_check_recovery import recovery
-from tests.twins.kernel import NumpyKernel
 
 ROUNDS_PER_PACKET = 2
 """Rounds until all is done, for each packet whose result somebody lacks, once nothing goes wrong any more.
@@ -273,7 +273,7 @@ def test_a_wrong_sum_is_found() -> None:
 
 def test_a_dead_end_is_found(racks: SwitchPools, monkeypatch: pytest.MonkeyPatch) -> None:
     # workers send nothing again, so nobody ever learns of what was lost on its way to the switch
-    monkeypatch.setattr(NumpyKernel, "next_timeout", lambda self, state: NEVER)
+    monkeypatch.setattr(NativeKernel, "next_timeout", lambda self, state: NEVER)
     found = explore(Case(1, Budget(losses=1)), racks.get("shared"))
     assert found.hopeless
     assert "lose to s1" in "\n".join(found.hopeless[0])

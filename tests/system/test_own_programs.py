@@ -67,7 +67,6 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.mark.parametrize(
     ("kind", "program", "options"),
     [
-        ("plain", "shared", ("--slots", 16)),
         ("plain", "atp", ("--slots", 16)),
         ("edited", "shared", ("--slots", 16, "--preempt")),
         ("unranked", "shared", ("--slots", 16, "--tree", "2x1")),

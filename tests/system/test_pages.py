@@ -21,7 +21,7 @@ from hostlib.collectives import KEYS
 from ina.run import views
 from tests.softswitch.script_program import have_compiler
 from tests.system.clusters import NETNS, NO_NAMESPACES, needs_namespaces
-from tests.system.command import PATIENT, ROOT, good, ina, until
+from tests.system.command import PATIENT, ROOT, good, here, ina, until
 from tests.system.console import make_folder, needs_root, run_step, steps
 from tests.system.controllers import Controller
 
@@ -104,7 +104,7 @@ def test_the_tutorial_with_root(
     try:
         ran = [run_step(tutorial, *step) for step in TUTORIAL if part(step[0]) == name]
     finally:
-        ina("topo", "down", "--all")
+        here("topo", "down", "--all")
     assert len(ran) == 8
 
 
@@ -121,7 +121,7 @@ def test_the_first_testbed(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
         for step in ran:
             run_step(folder, *step)
     finally:
-        ina("topo", "down", "--all")
+        here("topo", "down", "--all")
     assert len(ran) == (3 if name == "bmv2" else 10)
 
 
@@ -148,11 +148,11 @@ def run_lines(lines: list[str], folder: Path) -> list[str]:
         try:
             for line in lines:
                 words = [sys.executable if word == "python" else word for word in shlex.split(line)[1:]]
-                done = ina(*words, status=0)
+                done = (ina if "exec" in words else here)(*words, status=0)
                 said.append(done.stdout + done.stderr)
         finally:
             if any(map(needs_root, lines)):
-                ina("topo", "down", "--all")
+                here("topo", "down", "--all")
     return said
 
 
@@ -250,7 +250,7 @@ def test_from_an_empty_machine_to_three_jobs_of_a_controller(
                 if command.startswith("ina audit"):
                     check_answers(controller)
         finally:
-            ina("topo", "down", "--all")
+            here("topo", "down", "--all")
         until(lambda: not (tmp_path / "api").exists())  # until it has ended in good order
         assert supervisor.recv(4096).startswith(b"STOPPING=1")
     written = (folder / "controller.log").read_text()

@@ -36,7 +36,7 @@ from ina.run.network import ClusterNetwork
 from ina.run.records import Wiring
 from ina.run.switches.testbeds import program_of
 from tests.system.clusters import NETNS
-from tests.system.command import PATIENCE_S, ROOT, begun, ina, runs, until
+from tests.system.command import PATIENCE_S, ROOT, begun, good, here, runs, until
 from tests.system.controllers import PREFIX, Controller, laid_out
 
 pytestmark = NETNS
@@ -186,8 +186,8 @@ def test_a_lost_state_is_refused_while_its_job_runs_and_a_backup_finds_the_job_a
     with command.serving() as client:
         command.submit("kept", "--until", tmp_path / "stop", **FAR)
         until(lambda: client.job("kept")["state"] == "running")
-        assert ina("controller", "backup", backup, "--state", state).returncode == 0
-        refused = ina("controller", "restore", backup, "--state", state)
+        good("controller", "backup", backup, "--state", state)
+        refused = here("controller", "restore", backup, "--state", state)
         assert (refused.returncode, f"process {command.pid} uses" in refused.stderr) == (1, True)
     (state / "state.sqlite").write_bytes(b"")
     (state / "state.sqlite-wal").unlink()
@@ -196,7 +196,7 @@ def test_a_lost_state_is_refused_while_its_job_runs_and_a_backup_finds_the_job_a
     assert "state.sqlite is empty" in again.stderr
     assert "runs 0 are still there" in again.stderr
     assert f"ina controller restore BACKUP --state {state}" in again.stderr
-    ina("controller", "restore", backup, "--state", state, status=0)
+    good("controller", "restore", backup, "--state", state)
     with command.serving() as client:
         assert (client.job("kept")["state"], client.job("kept")["starts"]) == ("running", 1)
         assert client.audit()["clean"]
@@ -216,7 +216,7 @@ def test_what_runs_is_ended_when_its_state_is_forgotten(
         (runner,) = until(lambda: command.job("left")["state"] == "running" and running(state)) or ()
     for each in state.glob("state.sqlite*"):
         each.unlink()
-    done = ina("controller", "forget", "--state", state)
+    done = here("controller", "forget", "--state", state)
     assert (done.returncode, "1 run ended" in done.stderr) == (0, True), done.stderr
     assert not runs(runner)
     with command.serving() as client:

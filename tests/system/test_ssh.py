@@ -69,10 +69,8 @@ def run(here: Cluster, client: Path, hosts: str, code: str) -> subprocess.Popen[
 
 @pytest.fixture(autouse=True)
 def served(here: Cluster) -> Iterator[None]:
-    server = here.serve_fallback()
+    here.serve_fallback()
     yield
-    here.signal_machine("p1", signal.SIGKILL)
-    server.communicate()
     until(lambda: not here.jobs())
 
 

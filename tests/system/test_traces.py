@@ -14,7 +14,7 @@ from bmv2_topos.trace.captures import CaptureError
 from ina.cli.command import USAGE, Failure
 from ina.cli.declared import print_reply
 from ina.cli.trace import trace
-from tests.system.command import ROOT, good, here, ina, refused, report
+from tests.system.command import ROOT, good, here, refused, report
 
 # --------------------------------------------------------------------- ``ina trace``, ``ina sim --exp
 
@@ -179,5 +179,5 @@ def test_captures_that_cannot_be_are_one_error_and_leave_no_folder(
     ("options", "said"), [(("--pcap-name", "a/b"), "a/b"), (("--pcap-notes", "n" * 40), "31 bytes")]
 )
 def test_a_switch_refuses_names_that_cannot_be(options: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    done = ina("switch", "--port", "1=udp:0:1", "--pcap", str(tmp_path), *options, status=2)
+    done = here("switch", "--port", "1=udp:0:1", "--pcap", str(tmp_path), *options, status=2)
     assert said in done.stderr

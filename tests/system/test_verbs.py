@@ -31,8 +31,7 @@ from tests.system.cluster_managers import RAY, SLURM
 from tests.system.clusters import NETNS, Cluster, arguments
 from tests.system.command import PATIENCE_S, WORKERS, until
 from tests.system.controllers import Controller, marks
-from tests.system.launches import HOSTS
-from tests.system.test_cluster_managers import Variables, ray_runs, slurm_runs
+from tests.system.test_cluster_managers import MACHINES, Variables, ray_runs, slurm_runs
 
 pytestmark = [*NETNS, pytest.mark.slow]
 SHAPE = {"gpus": 6}
@@ -111,7 +110,7 @@ class Launched(Controller):
             happens(client)
         self.until(lambda: self.begun(name))
 
-    def ranks(self, name: str, machines: Sequence[str] = HOSTS) -> list[int]:
+    def ranks(self, name: str, machines: Sequence[str] = MACHINES) -> list[int]:
         """Return the processes of a job's ranks on some machines."""
         found = itertools.chain(*(self.here.mentioning(each, f"{name}.stop") for each in machines))
         return [each for each in found if MARKS in arguments(each)[:2]]

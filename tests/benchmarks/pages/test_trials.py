@@ -146,8 +146,8 @@ SHOWS: dict[str, Callable[[Rows], None]] = {
     "atp": slots_that_are_held_for_the_server_cost_traffic,
     "deadlines": policies_that_know_deadlines_miss_fewer,
     "trees": places_and_trees_that_are_chosen_are_faster,
-    "cluster-validation": flows_come_close_to_packets,
     "mina": mina_is_as_published,
+    "cluster-validation": flows_come_close_to_packets,
     "which-policy": every_stack_has_a_figure,
     **dict.fromkeys(("traffic", "precision"), nothing_more),
 }

@@ -133,14 +133,6 @@ def test_tune_finds_room_for_jobs_of_made_up_models(seed: int) -> None:
     )
 
 
-def test_lucid_needs_nodes_beside_its_profiler() -> None:
-    with pytest.raises(
-        SimulationFailed, match=r"benchmarks\.replicas\.lucid:lucid: the profiler takes 2 of 2 nodes"
-    ) as caught:
-        average_s("benchmarks.replicas.lucid:lucid", SimulationConfig(Cluster.uniform(2, 8)), jobs=5)
-    assert caught.value.exit_code == 2
-
-
 # Files.
 
 PROFILES = (

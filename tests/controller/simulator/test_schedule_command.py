@@ -94,19 +94,6 @@ def test_a_pipe_gets_no_progress_bar() -> None:
     assert set(json.loads(done.stdout)["metrics"]) == {"fifo", "srtf", "muri-s"}
 
 
-def test_a_wrong_trace_ends_the_process_with_status_2(write_file: Callable[[str, str], Path]) -> None:
-    path = write_file("trace.csv", "name,arrival_s,duration_s,gpus\n1,0,-5,1\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "ina", "schedule", "simulate", "--trace", path],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr == f"ina: {path}:2: column duration_s: -5 must be positive\n"
-
-
 def test_a_trace_arrives_as_many_times_as_fast_as_load_says(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     neutral.write(path, generate(20, Cluster.uniform(1, 8), load=0.01, seed=1))
@@ -190,15 +177,6 @@ def test_the_csv_of_the_page_on_files_is_read(write_file: Callable[[str, str], P
     (text,) = re.findall(r"```\n(name,.*?)```", FILES, re.DOTALL)
     path = write_file("jobs.csv", text)
     assert schedule("simulate", "--trace", path, "--policy", "fifo", "--processes", 1, "--json").code == 0
-
-
-def test_the_cluster_of_the_page_on_files_is_read(write_file: Callable[[str, str], Path]) -> None:
-    (text,) = re.findall(r"```toml\n(.*?)```", FILES, re.DOTALL)
-    path = write_file("cluster.toml", text)
-    ran = schedule(
-        "simulate", "--generate", 5, "--cluster", path, "--policy", "fifo", "--processes", 1, "--json"
-    )
-    assert ran.code == 0, ran.complaint
 
 
 def test_the_table_of_policies_names_what_there_is() -> None:

@@ -636,16 +636,3 @@ def test_files_of_measurements(tmp_path: Path, name: str, text: str, complaint: 
     if name != "matrix":
         options = ["--policy", "lucid:fifo", "--profiles", files["profiles"], "--pairs", files["pairs"]]
     refused(schedule("simulate", "--generate", 5, "--processes", 1, *options), complaint)
-
-
-PLAIN = ("fifo", "sjf", "srsf", "las", "tiresias", "qssf", "muri-s", "muri-l", "weave-s")
-
-
-def test_json_is_whole_or_nothing(tmp_path: Path, write_file: Callable[[str, str], Path]) -> None:
-    path = write_file("trace.csv", f"{CSV}\n1,0,5,1\n2,0,oops,1\n")
-    ran = schedule("simulate", "--trace", path, "--policy", "fifo", "--json", "--output", tmp_path / "out")
-    assert (ran.code, ran.out) == (2, "")
-    assert not (tmp_path / "out").exists()
-    path.write_text(f"{CSV}\n1,0,5,1\n")
-    ran = schedule("simulate", "--trace", path, "--policy", "fifo", "--processes", 1, "--json")
-    assert json.loads(ran.out)["setup"]["jobs"] == 1

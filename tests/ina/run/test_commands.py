@@ -410,16 +410,6 @@ def test_a_controller_that_does_not_answer_is_given_up() -> None:
         client.cluster()
 
 
-def test_a_tenant_has_own_jobs_alone_through_the_client(bed: Bed) -> None:
-    tokens = Tokens(bed.folder)
-    one, other = (tokens.add(name, Role.SUBMITTER, USER) for name in ("one", "other"))
-    with Client(bed.url, token=one) as mine, Client(bed.url, token=other) as theirs:
-        mine.submit([job("mine")])
-        assert theirs.jobs() == []
-        with pytest.raises(Refused, match="there is no job 'mine'"):
-            theirs.cancel("mine")
-
-
 def test_an_operator_names_a_job_by_its_tenant_number_or_id(bed: Bed, ina: Run) -> None:
     tokens = Tokens(bed.folder)
     for tenant in ("one", "other"):

@@ -815,14 +815,3 @@ def alone() -> Any:
     network(torch.ones(1, 3)).sum().backward()
     paths = hostlib.torch.paths()
     return [tensor.tolist(), paths]
-
-
-def attached() -> Any:
-    """Join a job that the ranks have admitted to the switch of INA_SWITCH."""
-    del os.environ["INA_JOB"]
-    rank = begin()
-    tensor = torch.full((300,), rank + 1.0)
-    dist.all_reduce(tensor)
-    paths = hostlib.torch.paths()
-    dist.destroy_process_group()
-    return [tensor.unique().tolist(), paths]
