@@ -253,14 +253,15 @@ class FallbackJobs:
         self._lost = ended
 
     async def _serve(self, servers: Collection[str], *, resumed: bool = False) -> None:
+        if not servers or self._on_loss is not None:
+            return
         wanted: dict[str, list[TreeAdmission]] = {server: [] for server in servers}
         for hold in self._ledger.holds.values():
             admissions = hold.of_switches()
             for name, place in hold.run.places.items():
                 if place.fallback in wanted and name in admissions:
                     wanted[place.fallback].append(admissions[name])
-        if wanted and self._on_loss is None:
-            fallbacks, cluster = self._fallbacks, self._ledger.topology
-            await self._blocking.fallbacks(lambda: fallbacks.serve(wanted, cluster, resumed=resumed))
-            fault_point("served")
-            self._served |= wanted.keys()
+        fallbacks, cluster = self._fallbacks, self._ledger.topology
+        await self._blocking.fallbacks(lambda: fallbacks.serve(wanted, cluster, resumed=resumed))
+        fault_point("served")
+        self._served |= wanted.keys()
