@@ -157,7 +157,8 @@ def _source(inputs: Tensors) -> torch.Tensor:
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.dim() == 1 and tensor.is_contiguous() else tensor.contiguous().view(-1)
+    # Not `view(-1)`, which keeps the stride of a single element.
+    return tensor.contiguous().as_strided((tensor.numel(),), (1,))
 
 
 def _target(output: Tensors) -> tuple[torch.Tensor, Callable[[], None]]:

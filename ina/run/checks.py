@@ -202,9 +202,11 @@ class FallbackJobs:
         self._on_loss = on_loss
         self.next_s = 0.0
         """Time of the next check of fallback servers, if any run is held; infinite during a check."""
+        self._used: set[str] | None = None
+        """Fallback servers of the runs that an earlier daemon has started; None before the first check."""
         self._served: set[str] = set()
-        """Fallback servers to which this daemon has sent jobs. Other fallback servers may still have jobs
-        that an earlier daemon has sent."""
+        """Fallback servers to which this daemon has sent jobs. Those in `_used` may still have jobs that an
+        earlier daemon has sent."""
         self._lost: Mapping[str, str] = {}
         """The result of the last `FallbackServers.check`."""
         self._ended_s: dict[str, float] = {}
@@ -226,12 +228,13 @@ class FallbackJobs:
     async def check(self) -> None:
         """See which fallback servers have ended. Send their jobs to those that an earlier daemon has used."""
         self.next_s = math.inf
-        running = (hold for hold in self._ledger.holds.values() if hold.stage == "running")
-        places = (place for hold in running for place in hold.run.places.values())
-        resumed = {place.fallback for place in places if place.fallback} - self._served
+        if self._used is None:  # the first check after a start
+            running = (hold for hold in self._ledger.holds.values() if hold.stage == "running")
+            places = (place for hold in running for place in hold.run.places.values())
+            self._used = {place.fallback for place in places if place.fallback}
         ended: dict[str, str] = {}
         try:
-            for server in sorted(resumed):
+            for server in sorted(self._used - self._served):
                 try:
                     await self._serve({server}, resumed=True)
                 except (RunError, OSError) as error:
@@ -253,14 +256,15 @@ class FallbackJobs:
         self._lost = ended
 
     async def _serve(self, servers: Collection[str], *, resumed: bool = False) -> None:
+        if not servers or self._on_loss is not None:
+            return
         wanted: dict[str, list[TreeAdmission]] = {server: [] for server in servers}
         for hold in self._ledger.holds.values():
             admissions = hold.of_switches()
             for name, place in hold.run.places.items():
                 if place.fallback in wanted and name in admissions:
                     wanted[place.fallback].append(admissions[name])
-        if wanted and self._on_loss is None:
-            fallbacks, cluster = self._fallbacks, self._ledger.topology
-            await self._blocking.fallbacks(lambda: fallbacks.serve(wanted, cluster, resumed=resumed))
-            fault_point("served")
-            self._served |= wanted.keys()
+        fallbacks, cluster = self._fallbacks, self._ledger.topology
+        await self._blocking.fallbacks(lambda: fallbacks.serve(wanted, cluster, resumed=resumed))
+        fault_point("served")
+        self._served |= wanted.keys()

@@ -26,10 +26,10 @@ def test_a_wheel_has_every_file_of_the_product_and_no_other(monkeypatch: pytest.
     distribution.parse_config_files(["pyproject.toml"])
     build = distribution.get_command_obj("build_py")
     build.ensure_finalized()
-    packed = {file for _package, _module, file in build.find_all_modules()}
-    packed |= {f"{folder}/{name}" for _, folder, _, names in build.data_files for name in names}
+    packed = {Path(file) for _package, _module, file in build.find_all_modules()}
+    packed |= {Path(folder, name) for _, folder, _, names in build.data_files for name in names}
     product = {
-        str(path.relative_to(ROOT))
+        path.relative_to(ROOT)
         for folder in PRODUCT
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and path.suffix != ".so" and "__pycache__" not in path.parts

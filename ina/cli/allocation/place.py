@@ -73,7 +73,10 @@ def place(asked: PlaceSettings) -> Reply:
     asked.check()
     names = common.policies(asked.policy)
     inputs = asked.load("place")
-    placed = {name: place_by(inputs, name, asked.seed) for name in names}
+    placed = {
+        name: common.decided(inputs, AllocationSettings(placement=name, seed=asked.seed), placed=False)
+        for name in names
+    }
     states = {name: allocator.state for name, allocator in placed.items()}
     waiting = {
         name: [job.name for job in inputs.jobs if job.name not in placed[name].placed] for name in names
@@ -96,16 +99,9 @@ def place(asked: PlaceSettings) -> Reply:
     ]
     parts: list[Listing | str] = [*_placed(last, waiting[names[-1]])] if len(placed) == 1 else []
     parts.append(Listing("placement", ["policy", "GPUs computing", "placed", "waiting"], rows))
-    result = _place_result(states, waiting, asked.seed)
-    return Reply(replace(result, unused_keys=asked.unused_keys("place")), parts)
-
-
-def place_by(inputs: common.Inputs, name: str, seed: int) -> Allocator:
-    """Place the jobs by the policy with this name.
-
-    Returns the allocator, which has the result. Raises Failure or BadSpec.
-    """
-    return common.decided(inputs, AllocationSettings(placement=name, seed=seed), placed=False)
+    return Reply(
+        replace(_place_result(states, waiting, asked.seed), unused_keys=asked.unused_keys("place")), parts
+    )
 
 
 def _placed(state: FlowState, waiting: Sequence[str]) -> Iterator[Listing | str]:

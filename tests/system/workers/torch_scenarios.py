@@ -436,6 +436,7 @@ def inputs() -> dict[str, Any]:
     found["transposed"] = summed(torch.arange(6.0).reshape(2, 3).T).tolist()
     sent = torch.tensor([[0.0, 1.0], [8.0, 2.0], [12.0, 3.0], [4.0, 3.0]])
     dist.broadcast(sent[:3].T[0 if rank else 1], 1)  # of rank 1 the first column
+    dist.broadcast(sent[3:, 1].add_(rank), 0)  # one element, whose stride is two
     found["strided broadcast"] = sent.tolist()
     gathered = torch.zeros(2, 2, 2)
     dist.all_gather_single(gathered.transpose(1, 2), rank + torch.arange(4.0).view(2, 2))
