@@ -116,6 +116,7 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
         (("slots", "--switch", "here"), "--switch 'here': want grpc://host:port or unix:PATH"),
         (("remove", "--switch", "unix:/no/such/socket"), "Missing argument 'JOB...'"),
         (("run", "--switch", "grpc://nowhere", "--", "true"), "not an address of the form host:port"),
+        (("slots", "--switch", "::1"), "'::1' is not an address of the form host:port"),
         (("run", "--switch", "grpc://[::1]:1", "--udp-base", "here", "--", "true"), "--udp-base: 'here'"),
         (("run", "--loss", 1.5, "--", "true"), "1.5"),
         (("run", "--nonsense", "--", "true"), "No such option"),
