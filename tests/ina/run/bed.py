@@ -18,9 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from controller.core import Tick
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Link, Server, Topology, parse_topology
 from ina.api import Address, Certificate, speaking
+from ina.errors import StoreError
 from ina.run.clock import Clock
 from ina.run.daemon import Daemon
 from ina.run.ledger import Ledger
@@ -147,8 +149,11 @@ class Bed:
         return path
 
     def fill_disk(self) -> None:
-        """Leave no room for the state's file: the next write fails."""
+        """Leave no room for the state's file: not even the smallest event, a tick, can be written."""
         limit_pages(self.ledger.store, full=True)
+        with suppress(StoreError):
+            while True:
+                self.do(lambda: self.ledger.record([Tick(self.world.now_s)]))
 
     async def _settled(self) -> None:
         self.daemon.look_soon()
