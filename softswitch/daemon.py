@@ -230,8 +230,8 @@ def _fill(device: Device, files: Sequence[Path]) -> None:
     with device.writing(), device.switch.locked():
         bundle = device.bundle
         for path in files:
-            made = _Replication(device.switch, bundle)
-            configure(path, Control(bundle.program, bundle.pipeline, made))
+            replication = _Replication(device.switch, bundle)
+            configure(path, Control(bundle.program, bundle.pipeline, replication))
 
 
 class _Replication:

@@ -202,8 +202,9 @@ class FallbackJobs:
         self._on_loss = on_loss
         self.next_s = 0.0
         """Time of the next check of fallback servers, if any run is held; infinite during a check."""
-        self._used: set[str] | None = None
-        """Fallback servers of the runs that an earlier daemon has started; None before the first check."""
+        self._used: set[str] | None = None if on_loss is None else set()
+        """Fallback servers of the runs that an earlier daemon has started, as no command has; None before the
+        first check."""
         self._served: set[str] = set()
         """Fallback servers to which this daemon has sent jobs. Those in `_used` may still have jobs that an
         earlier daemon has sent."""

@@ -21,9 +21,9 @@ from softswitch.engine.entries import (
     TableEntries,
     Tables,
     check_index,
-    found,
     has_part,
     lay_out_table,
+    look_up,
     packed,
 )
 from softswitch.engine.pipeline import (
@@ -355,12 +355,12 @@ class CompiledPipeline(Tables[_CTable]):
 
     def _counter(self, name: str, index: int) -> Any:
         """Return the cells of an indirect counter. Raises NoSuchObject if it has no cell `index`."""
-        number = found(self._counters, "indirect counter", name)
+        number = look_up(self._counters, "indirect counter", name)
         check_index(name, index, self.program.counters[name].size)
         return self._control.counter(self._state, number)
 
     def _meter(self, name: str, index: int) -> Any:
-        number = found(self._meters, "array of meters", name)
+        number = look_up(self._meters, "array of meters", name)
         check_index(name, index, self.program.meters[name].size)
         return self._control.meter(self._state, number, index)
 
@@ -379,7 +379,7 @@ class CompiledPipeline(Tables[_CTable]):
         return words
 
     def _register(self, name: str, index: int) -> int:
-        number = found(self._registers, "register", name)
+        number = look_up(self._registers, "register", name)
         check_index(name, index, self.program.registers[name].size)
         return number
 

@@ -244,10 +244,10 @@ class Tables(Generic[_Table]):
         return self._table(table).default
 
     def _table(self, name: str) -> _Table:
-        return found(self._tables, "table", name)
+        return look_up(self._tables, "table", name)
 
 
-def found(objects: Mapping[str, _T], kind: str, name: str) -> _T:
+def look_up(objects: Mapping[str, _T], kind: str, name: str) -> _T:
     """Return an object of a program by its name. Raises NoSuchObject."""
     if name not in objects:
         raise NoSuchObject(f"no {kind} {name}; there are {', '.join(objects) or 'none'}")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from softswitch.compiler import ir
-from softswitch.engine.entries import Tables, check_index, found
+from softswitch.engine.entries import Tables, check_index, look_up
 from softswitch.engine.interpreter.expressions import (
     HeaderValue,
     PacketState,
@@ -111,7 +111,7 @@ class Interpreter(Tables[TableState]):
 
     def read_counters(self, name: str) -> list[tuple[int, int]]:
         """Return (packets, bytes) of every cell of an indirect counter."""
-        return list(found(self._externs.counters, "indirect counter", name))
+        return list(look_up(self._externs.counters, "indirect counter", name))
 
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
         """Set one cell of an indirect counter; see `Pipeline.write_counter`."""
@@ -329,7 +329,7 @@ def _container(packet: PacketState, path: list[str]) -> dict[str, object]:
 
 def _cells(arrays: Mapping[str, list[T]], kind: str, name: str, index: int) -> list[T]:
     """Return the cells of an array. Raises NoSuchObject if there is no such array, or no cell `index`."""
-    cells = found(arrays, kind, name)
+    cells = look_up(arrays, kind, name)
     check_index(name, index, len(cells))
     return cells
 

@@ -307,9 +307,10 @@ def train(
         categories: Names of the categorical features.
         rising: Features of which a larger value may not lower a prediction (isotonic regression).
 
-    Raises BadSample for fewer than ten samples, ExtraMissing without `interpret-core`.
+    Raises BadSample for other numbers of samples than of targets, or fewer than ten; ExtraMissing without
+    `interpret-core`.
     """
-    if len(samples) < 10:
+    if len(samples) != len(targets) or len(samples) < 10:
         raise BadSample(f"{len(samples)} samples with {len(targets)} targets; want equal numbers, 10 or more")
     glassbox = needed("interpret.glassbox", "training an additive model", "interpret-core")
     machine = glassbox.ExplainableBoostingRegressor(
