@@ -64,6 +64,8 @@ class Rendezvous(Door):
         self._machines = machines or {}
         self._joined: dict[int, socket.socket] = {}
         self._gone: dict[int, str] = {}
+        self._silent: dict[int, str] = {}
+        """By rank, why its connection is about to end, if its machine does not answer."""
         self._left: dict[int, int] = {}
         self._fault: str | None = None
         self._granted = 0
@@ -150,7 +152,7 @@ class Rendezvous(Door):
                     if isinstance(configs, str)
                     else {"config": configs[request.ranks.index(rank)]}
                 )
-                self._send(self._joined[rank], {"group": request.key, **answer})
+                self._send(rank, {"group": request.key, **answer})
 
     @property
     def broken(self) -> str | None:
@@ -192,11 +194,18 @@ class Rendezvous(Door):
         except MessageError as error:
             why = f"the launcher cannot understand it: {error}"
         except OSError as error:
-            if error.errno in GONE:
-                why = f"its machine has not answered for {SILENT_S} s"
+            self._note_silence(rank, error)
         finally:
             with self._change:
-                self._mark_gone(rank, why)
+                self._mark_gone(rank, self._silent.get(rank, why))
+
+    def _note_silence(self, rank: int, error: OSError) -> None:
+        """Record that the machine of `rank` does not answer, if `error` says so.
+
+        The kernel reports this once: whoever sends or receives first gets the error, others the end.
+        """
+        if error.errno in GONE:
+            self._silent[rank] = f"its machine has not answered for {SILENT_S} s"
 
     def _handle(self, rank: int, message: dict[str, Any]) -> None:
         match parse_from_member(message):
@@ -259,15 +268,15 @@ class Rendezvous(Door):
             self._refuse_groups_of(rank, f"is gone: {reason}")
 
     def _broadcast(self, message: Mapping[str, Any]) -> None:
-        for connection in self._joined.values():
-            self._send(connection, message)
+        for rank in self._joined:
+            self._send(rank, message)
 
-    @staticmethod
-    def _send(connection: socket.socket, message: Mapping[str, Any]) -> None:
-        data = encode(message)
+    def _send(self, rank: int, message: Mapping[str, Any]) -> None:
+        data, connection = encode(message), self._joined[rank]
         try:
             sent = connection.send(data, socket.MSG_DONTWAIT)
-        except OSError:  # the worker is gone, or has not read for very long
+        except OSError as error:  # the worker is gone, or has not read for very long
+            self._note_silence(rank, error)
             sent = 0
         if sent < len(data):  # part of a message is worse than none; the receiving side drops it
             shut_down(connection)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from hostlib.addresses import parse_address
 from hostlib.core import Peers
@@ -54,6 +54,7 @@ class RendezvousPeers(Peers):
         self._granted = 0
         self._lines = Lines(TO_WORKER_BYTES)
         self._lock = threading.Lock()
+        self._sending = threading.Lock()
         self._change = threading.Condition(self._lock)
         self._answers: dict[str, GroupAnswer] = {}
         where = f"job {job}, rank {rank}"
@@ -103,15 +104,13 @@ class RendezvousPeers(Peers):
 
     def report(self, statistics: Mapping[str, float]) -> None:
         """Send statistics to the launcher."""
-        with contextlib.suppress(OSError):  # the listening thread notices that the launcher is gone
-            self._socket.sendall(encode({"report": statistics}))
+        self._send({"report": statistics})
 
     def farewell(self, collectives: int = 0) -> None:
         """Send a farewell to the launcher, which notifies the other ranks. No effect after the first call."""
         if not self._said_farewell:
             self._said_farewell = True
-            with contextlib.suppress(OSError):
-                self._socket.sendall(encode({"bye": collectives}))
+            self._send({"bye": collectives})
 
     def finished(self) -> bool:
         """Return whether every rank has sent a farewell or is gone, or the job has failed."""
@@ -130,8 +129,7 @@ class RendezvousPeers(Peers):
         a wrong argument.
         """
         request = self._group_request(key, ranks)
-        with contextlib.suppress(OSError):  # the listening thread notices that the launcher is gone
-            self._socket.sendall(encode({"group": request.key, "ranks": request.ranks}))
+        self._send({"group": request.key, "ranks": request.ranks})
         with self._change:
             self._change.wait_for(lambda: key in self._answers or self._fault is not None, timeout_s)
             answer = self._answers.pop(key, None)
@@ -199,13 +197,29 @@ class RendezvousPeers(Peers):
                     else:
                         self._note(News.parse(message))
             except OSError as error:
-                if error.errno in GONE:
-                    self._note(News(fault=f"{self._launcher} has not answered for {SILENT_S} s"))
+                self._note_silence(error)
                 break
             except ValueError as error:
                 self._note(News(fault=f"the launcher sent an invalid message: {error}"))
                 return
-        self._note(News(fault=f"{self._launcher} went away"))
+        with self._sending:
+            self._note(News(fault=f"{self._launcher} went away"))
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        """Send a message, unless the launcher is gone: the listening thread then notices it, too."""
+        with self._sending:
+            try:
+                self._socket.sendall(encode(message))
+            except OSError as error:
+                self._note_silence(error)
+
+    def _note_silence(self, error: OSError) -> None:
+        """Record that the launcher does not answer, if `error` says so.
+
+        The kernel reports this once: whoever sends or receives first gets the error, others the end.
+        """
+        if error.errno in GONE:
+            self._note(News(fault=f"{self._launcher} has not answered for {SILENT_S} s"))
 
     def _take_answer(self, answer: GroupAnswer) -> None:
         with self._change:

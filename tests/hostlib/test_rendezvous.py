@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import queue
 import socket
 import struct
@@ -441,6 +443,31 @@ def test_a_launcher_whose_connection_breaks_is_gone() -> None:
         launcher.close()
         peer._thread.join(PATIENCE_S)
         assert peer.fault() == "the launcher at 127.0.0.1 went away"
+
+
+class TimedOut(socket.socket):
+    """A connection whose time-out a sender hears of. The kernel tells it once: who reads finds the end."""
+
+    def sendall(self, *_: object) -> None:
+        self.shutdown(socket.SHUT_RDWR)
+        raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    def send(self, *_: object) -> int:
+        self.sendall()
+        return 0
+
+
+def test_a_machine_that_is_cut_off_is_named_as_such_also_if_a_sender_hears_of_it_first() -> None:
+    with joined_job(2) as (_, (first, _)):
+        first._socket = TimedOut(fileno=first._socket.detach())
+        first.report({})
+        first._thread.join(PATIENCE_S)
+        assert first.fault() == "the launcher at 127.0.0.1 has not answered for 10 s"
+    with joined_job(2) as (meeting, (_, second)):
+        with TimedOut(fileno=meeting._joined[0].detach()) as meeting._joined[0]:
+            meeting.grant(1)
+            until(lambda: second.gone())
+        assert second.gone() == {0: "its machine has not answered for 10 s"}
 
 
 @settings(deadline=None)

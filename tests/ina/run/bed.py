@@ -18,11 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from controller.core import Tick
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Link, Server, Topology, parse_topology
 from ina.api import Address, Certificate, speaking
-from ina.errors import StoreError
 from ina.run.clock import Clock
 from ina.run.daemon import Daemon
 from ina.run.ledger import Ledger
@@ -31,7 +29,7 @@ from ina.run.serve import Files
 from ina.run.store import Store
 from ina.run.threads import Threads
 from ina.run.tokens import Tokens
-from tests.ina.run.virtual import World, daemon_of, limit_pages
+from tests.ina.run.virtual import World, daemon_of
 
 T = TypeVar("T")
 FABRIC = """
@@ -147,13 +145,6 @@ class Bed:
         path = self.daemon.log(name, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
-
-    def fill_disk(self) -> None:
-        """Leave no room for the state's file: not even the smallest event, a tick, can be written."""
-        limit_pages(self.ledger.store, full=True)
-        with suppress(StoreError):
-            while True:
-                self.do(lambda: self.ledger.record([Tick(self.world.now_s)]))
 
     async def _settled(self) -> None:
         self.daemon.look_soon()

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from ina.run import views
 from tests.ina.run.bed import TIMEOUT_S, Bed, job
+from tests.ina.run.virtual import fill_disk
 
 PROMTOOL = shutil.which("promtool")
 
@@ -45,7 +46,7 @@ def test_health_says_when_the_state_cannot_be_written(bed: Bed) -> None:
     paths = ("/healthz", "/readyz")
     with httpx.Client(base_url=bed.url, timeout=TIMEOUT_S, trust_env=False) as http:
         assert [http.get(path).status_code for path in paths] == [200, 200]
-        bed.fill_disk()
+        bed.do(lambda: fill_disk(bed.ledger))
         assert submit(http, job()).status_code == 503
         for answer in map(http.get, paths):
             assert (answer.status_code, answer.json()) == (503, {"status": "its state cannot be written"})

@@ -7,7 +7,6 @@ Each happens to a job that runs, to which nothing else happens, or the controlle
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +14,9 @@ from typing import Any
 import pytest
 
 from controller.vocabulary import Job
-from ina.errors import StoreError
 from ina.run.launch.spec import LaunchSpec
-from ina.run.quotas import Quota
 from tests.ina.run.served import CLUSTER, LEFT, RIGHT, Served, serving
+from tests.ina.run.virtual import fill_disk
 
 WIDE = (LEFT, RIGHT)
 ITERATIONS = 400
@@ -138,10 +136,7 @@ async def ends_as_its_server_is_drained(served: Served) -> None:
 
 
 async def ends_on_a_full_disk(served: Served) -> None:
-    served.fill_disk()
-    with contextlib.suppress(StoreError):
-        while not served.daemon.ledger.store.trouble:  # to the end of the last page
-            await served.daemon.set_quota(Quota("a", gpus=2))
+    fill_disk(served.daemon.ledger)
     await served.until(lambda: all(run.status.over for run in served.world.runs.values()))
     await asyncio.sleep(10.0)
     assert not served.daemon.reports.record("own").over

@@ -20,10 +20,11 @@ from typing import Any, TypeVar
 
 from bmv2_topos.testbeds.netns import forwarding
 from controller import Fleet, SwitchSession
+from controller.core import Tick
 from controller.p4runtime_shim.ports import PortEnds, SwitchReport
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology
-from ina.errors import RunnerGone
+from ina.errors import RunnerGone, StoreError
 from ina.run.daemon import Daemon
 from ina.run.fabric_network import FabricNetwork
 from ina.run.fallback.process import FallbackServers
@@ -424,6 +425,14 @@ def limit_pages(store: Store, *, full: bool) -> None:
     """Let the state's file not grow, as on a full disk, or grow again."""
     (pages,) = store._database.execute("PRAGMA page_count").fetchone()
     store._database.execute(f"PRAGMA max_page_count = {pages if full else 1 << 30}")
+
+
+def fill_disk(ledger: Ledger) -> None:
+    """Leave no room for the state's file: not even the smallest event, a tick, can be written."""
+    limit_pages(ledger.store, full=True)
+    with contextlib.suppress(StoreError):
+        while True:
+            ledger.record([Tick(ledger.now_s)])
 
 
 @contextlib.contextmanager
