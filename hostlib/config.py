@@ -151,7 +151,6 @@ class JobConfig:
             if not isinstance(value := getattr(self, name), bool):
                 raise ConfigError(f"{name} is {value!r}, must be true or false")
         self._check_hosts()
-        self._check_reach()
         if self.tree is None:
             if not 1 <= self.workers <= wire.MAX_FAN_IN:
                 raise ConfigError(
@@ -197,20 +196,17 @@ class JobConfig:
             _check_range("priority", self.priority, 0, 0xFF)
 
     def _check_hosts(self) -> None:
-        if self.hosts is None:
-            return
-        try:
-            object.__setattr__(self, "hosts", tuple(tuple(map(int, host)) for host in self.hosts))
-        except (TypeError, ValueError):
-            raise ConfigError(
-                f"hosts is {self.hosts!r}, must be a list of the ranks of each machine"
-            ) from None
-        if sorted(rank for host in self.hosts for rank in host) != list(range(self.size)) or not all(
-            self.hosts
-        ):
-            raise ConfigError(f"hosts is {self.hosts!r}, must have each rank of 0..{self.size - 1} once")
-
-    def _check_reach(self) -> None:
+        if self.hosts is not None:
+            try:
+                object.__setattr__(self, "hosts", tuple(tuple(map(int, host)) for host in self.hosts))
+            except (TypeError, ValueError):
+                raise ConfigError(
+                    f"hosts is {self.hosts!r}, must be a list of the ranks of each machine"
+                ) from None
+            if sorted(rank for host in self.hosts for rank in host) != list(range(self.size)) or not all(
+                self.hosts
+            ):
+                raise ConfigError(f"hosts is {self.hosts!r}, must have each rank of 0..{self.size - 1} once")
         if self.transport.kind == "none" and (self.hosts is None or len(self.hosts) > 1):
             raise ConfigError(
                 f'transport kind is "none", and hosts is {self.hosts!r}: without a switch all ranks are on'

@@ -141,8 +141,7 @@ def _front_most(parts: Sequence[Collective]) -> tuple[int, int] | None:
 
 
 def _highest(parts: Sequence[Collective]) -> int | None:
-    priorities = (part.options.priority for part in parts)
-    return max((priority for priority in priorities if priority is not None), default=None)
+    return max((p.options.priority for p in parts if p.options.priority is not None), default=None)
 
 
 def _nothing() -> None:

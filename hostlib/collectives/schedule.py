@@ -128,7 +128,7 @@ class Schedule:
         collective = call.collective
         if self._behind_barrier or (collective.is_barrier and self):
             self._behind_barrier.append(call)
-        elif self._is_small(collective):
+        elif collective.is_barrier or self._bytes(collective) <= self._limits.fusion_bytes:
             self._small.append(call)
         else:
             self._large.append(call)
@@ -153,9 +153,6 @@ class Schedule:
         left = [*self._small, *self._large, *self._behind_barrier]
         self._small, self._large, self._behind_barrier = [], [], []
         return left
-
-    def _is_small(self, collective: Collective) -> bool:
-        return collective.is_barrier or self._bytes(collective) <= self._limits.fusion_bytes
 
     def _slice_bytes(self, collective: Collective) -> int:
         return self._limits.slice_bytes // (1 if collective.options.layer is None else _OF_LAYERS)

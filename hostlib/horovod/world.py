@@ -229,10 +229,6 @@ class World:
         self.link.send({"remove": number})
         return True
 
-    def set_of(self, number: int) -> ProcessSet:
-        """Return the process set with this number."""
-        return global_process_set if number == ALL else self._sets[number]
-
     def close(self, *, timeout_s: float = LEAVE_S) -> None:
         """Leave the job; wait `timeout_s` at most for the other ranks."""
         if os.getpid() != self._process:
@@ -292,7 +288,8 @@ class World:
         from hostlib.horovod.reductions import add_zeros  # that module imports this one
 
         try:
-            add_zeros(self.set_of(announced.process_set), announced)
+            number = announced.process_set
+            add_zeros(global_process_set if number == ALL else self._sets[number], announced)
         except Exception:
             _log.exception("the zeros of %s, after join(), could not be added", announced.name)
 

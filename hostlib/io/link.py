@@ -33,11 +33,6 @@ _PUMPED: Final = tuple(Pumped)
 """Members of `Pumped` by number: a look-up here is a microsecond faster than a call of `Pumped`."""
 
 
-def receive_bytes_for(window: int, packet_bytes: int) -> int:
-    """Return the size in bytes of a receive buffer for two windows of results and the kernel's overhead."""
-    return max(1 << 20, 4 * window * packet_bytes)
-
-
 class Link:
     """Serves a window, in C: sends the window's packets, and passes arrived packets to it."""
 
@@ -95,7 +90,7 @@ def _datagrams(transport: TransportConfig, window: Window) -> Link:
     sock = open_socket(
         parse_address(transport.local),
         parse_address(transport.switch),
-        receive_bytes_for(state.window, state.packet_bytes),
+        max(1 << 20, 4 * state.window * state.packet_bytes),  # two windows, and the kernel's overhead
         held=transport.held,
         own=transport.kind == "loopback",
     )

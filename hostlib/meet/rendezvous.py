@@ -33,6 +33,8 @@ from hostlib.meet.connections import STRANGER_S, Door
 MOST_NAMED: Final = 8
 """Maximum number of ranks that a message names one by one."""
 
+_SILENT: Final = f"its machine has not answered for {SILENT_S} s"
+
 
 class Rendezvous(Door):
     """The meeting point of one job, run by the launcher of its workers; a context manager."""
@@ -64,8 +66,6 @@ class Rendezvous(Door):
         self._machines = machines or {}
         self._joined: dict[int, socket.socket] = {}
         self._gone: dict[int, str] = {}
-        self._silent: dict[int, str] = {}
-        """By rank, why its connection is about to end, if its machine does not answer."""
         self._left: dict[int, int] = {}
         self._fault: str | None = None
         self._granted = 0
@@ -194,18 +194,11 @@ class Rendezvous(Door):
         except MessageError as error:
             why = f"the launcher cannot understand it: {error}"
         except OSError as error:
-            self._note_silence(rank, error)
+            if error.errno in GONE:
+                why = _SILENT
         finally:
             with self._change:
-                self._mark_gone(rank, self._silent.get(rank, why))
-
-    def _note_silence(self, rank: int, error: OSError) -> None:
-        """Record that the machine of `rank` does not answer, if `error` says so.
-
-        The kernel reports this once: whoever sends or receives first gets the error, others the end.
-        """
-        if error.errno in GONE:
-            self._silent[rank] = f"its machine has not answered for {SILENT_S} s"
+                self._mark_gone(rank, why)
 
     def _handle(self, rank: int, message: dict[str, Any]) -> None:
         match parse_from_member(message):
@@ -276,7 +269,8 @@ class Rendezvous(Door):
         try:
             sent = connection.send(data, socket.MSG_DONTWAIT)
         except OSError as error:  # the worker is gone, or has not read for very long
-            self._note_silence(rank, error)
             sent = 0
+            if error.errno in GONE:  # the kernel reports this once; `_serve` then finds the end of the data
+                self._mark_gone(rank, _SILENT)
         if sent < len(data):  # part of a message is worse than none; the receiving side drops it
             shut_down(connection)

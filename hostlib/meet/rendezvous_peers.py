@@ -216,7 +216,7 @@ class RendezvousPeers(Peers):
     def _note_silence(self, error: OSError) -> None:
         """Record that the launcher does not answer, if `error` says so.
 
-        The kernel reports this once: whoever sends or receives first gets the error, others the end.
+        The kernel reports this once: the other thread then finds the end of the data.
         """
         if error.errno in GONE:
             self._note(News(fault=f"{self._launcher} has not answered for {SILENT_S} s"))
