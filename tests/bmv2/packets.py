@@ -135,11 +135,6 @@ def udp(src_port: int, dst_port: int, payload: bytes, length: int | None = None)
     return struct.pack(">HHHH", src_port, dst_port, length or 8 + len(payload), 0xBEEF) + payload
 
 
-def pack_lanes(values: Sequence[int]) -> bytes:
-    """Return int32 lanes in network order."""
-    return struct.pack(f">{len(values)}i", *values)
-
-
 def frame(
     station: Station,
     ina: Ina,
@@ -150,6 +145,8 @@ def frame(
     dst_port: int = INA_UDP_PORT,
 ) -> bytes:
     """Return a whole frame from `station` to the switch; `ipv4` and `udp_length` may contradict the rest."""
-    datagram = udp(station.udp_port, dst_port, ina.pack() + pack_lanes(values), udp_length)
+    datagram = udp(
+        station.udp_port, dst_port, ina.pack() + struct.pack(f">{len(values)}i", *values), udp_length
+    )
     header = ipv4 or Ipv4(src=station.ip)
     return ethernet(station.mac, SWITCH_MAC, 0x0800, header.pack(len(datagram)) + datagram)

@@ -26,11 +26,11 @@ here = pytest.mark.skipif(bool(missing()), reason=f"needs {missing()}")
 def script(name: str) -> Sequence[Statement]:
     """The script of a feature without registers, which BMv2 does not show over P4Runtime."""
     statements = parse_script((FOLDER / name / "packets.stf").read_text())
-    return [each for each in statements if not _on_registers(each)]
-
-
-def _on_registers(statement: Statement) -> bool:
-    return isinstance(statement, ScriptCommand) and statement.command.startswith("register")
+    return [
+        each
+        for each in statements
+        if not (isinstance(each, ScriptCommand) and each.command.startswith("register"))
+    ]
 
 
 @pytest.mark.bmv2

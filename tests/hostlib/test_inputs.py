@@ -97,10 +97,6 @@ def test_what_cannot_be_summed_is_refused_with_the_reason(what: str, alone: ina.
         alone.allreduce(array)
 
 
-def sliding(shape: tuple[int, int]) -> NDArray[np.float32]:
-    return np.lib.stride_tricks.as_strided(np.zeros(20, np.float32), shape, (4, 4))
-
-
 WRONG_OUT: dict[str, tuple[Any, Any, str]] = {
     "a list": (ONES, [0.0] * 6, "out is a list, must be a NumPy array, or a tensor in the memory of the CPU"),
     "a number": (np.float32(1), 0.0, "out is a float, must be"),
@@ -108,7 +104,7 @@ WRONG_OUT: dict[str, tuple[Any, Any, str]] = {
     "read-only": (ONES, np.broadcast_to(np.float32(0), 6), "out is read-only, must be writable"),
     "shared elements": (
         np.ones((5, 2), np.float32),
-        sliding((5, 2)),
+        np.lib.stride_tricks.as_strided(np.zeros(20, np.float32), (5, 2), (4, 4)),
         r"elements of out share memory: shape \(5, 2\)",
     ),
     "another shape": (

@@ -89,7 +89,11 @@ def test_only_who_takes_a_result_gets_its_lanes(program: Program, target: int, t
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_slot_is_bare_until_a_contribution_has_lanes(program: Program) -> None:
     bed = Bed(program, (ROOT,))
-    index = 4 + 100 % 4 if program == "exclusive" else next(i for i in range(64) if _claims(i))
+    index = (
+        4 + 100 % 4
+        if program == "exclusive"
+        else next(i for i in range(64) if holding(lanes=True).slot(i)["bitmap"] == 1)
+    )
     bed.fill(index, {}, SLOT)
     bed.send(contribution(0, lanes=False), 1)
     assert (bed.slot(index)["flags"], bed.lanes(index)) == (BARE, SLOT)
@@ -99,10 +103,6 @@ def test_a_slot_is_bare_until_a_contribution_has_lanes(program: Program) -> None
     bed.send(contribution(3, lanes=True), 4)
     final = FINAL if program == "exclusive" else FINAL | FULL
     assert (bed.slot(index)["flags"], bed.lanes(index)) == (final, sum_of({1, 3}))
-
-
-def _claims(index: int) -> bool:
-    return holding(lanes=True).slot(index)["bitmap"] == 1
 
 
 def holding(*, lanes: bool) -> Bed:

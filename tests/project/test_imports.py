@@ -343,10 +343,6 @@ def calls(files: Mapping[str, str]) -> set[tuple[str, str]]:
     }
 
 
-def c_files(folder: str) -> dict[str, str]:
-    return {path.name: path.read_text() for path in (ROOT / folder).glob("*.c")}
-
-
 # --------------------------------------------------------------------------- the rules
 
 
@@ -387,7 +383,7 @@ def test_the_vocabulary_imports_the_standard_library_only() -> None:
 
 @pytest.mark.parametrize("folder", C_FOLDERS)
 def test_c_files_do_not_call_each_other_in_a_circle(folder: str) -> None:
-    arrows = calls(c_files(folder))
+    arrows = calls({path.name: path.read_text() for path in (ROOT / folder).glob("*.c")})
     assert len({name for arrow in arrows for name in arrow}) > 5, "the functions are found"
     assert circle(arrows) is None
 

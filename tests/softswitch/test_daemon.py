@@ -210,11 +210,7 @@ def test_a_signal_that_does_not_interrupt_the_main_thread_ends_its_wait(number: 
     """As one that comes when it is about to wait: a switch that had just begun did not end at SIGTERM."""
     before = signal.getsignal(number)
     with StopSignal() as stop:
-
-        def signal_here() -> None:
-            signal.pthread_kill(threading.get_ident(), number)
-
-        elsewhere = threading.Timer(0.05, signal_here)
+        elsewhere = threading.Timer(0.05, lambda: signal.pthread_kill(threading.get_ident(), number))
         elsewhere.start()
         stop.wait_in_main_thread()
         assert stop.wait(0)

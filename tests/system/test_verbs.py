@@ -72,10 +72,6 @@ class Launch:
     stored: bool = True
 
 
-def on_machines(here: Cluster) -> list[str]:
-    return ["--cluster", str(here.file), "--launch-with", here.template, "--memory", "shared"]
-
-
 def on_engine(name: str) -> Callable[[Cluster], list[str]]:
     return lambda here: ["--testbed", here.state.name, "--executor", name]
 
@@ -83,7 +79,10 @@ def on_engine(name: str) -> Callable[[Cluster], list[str]]:
 LAUNCHES = {
     "children": Launch(stored=False),
     "processes": Launch(),
-    "ssh": Launch(fallback_servers, on_machines),
+    "ssh": Launch(
+        fallback_servers,
+        lambda here: ["--cluster", str(here.file), "--launch-with", here.template, "--memory", "shared"],
+    ),
     "Slurm": Launch(slurm_runs, on_engine("slurm"), SLURM, runners=False),
     "Ray": Launch(ray_runs, on_engine("ray"), RAY, runners=False),
 }
