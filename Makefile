@@ -4,20 +4,21 @@ PYTHON ?= python3
 # Two processes for each processor: tests wait for two fifths of their time. Each begins with tests that lie
 # beside each other, which share what they prepare.
 TESTERS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
-PYTEST_ARGS ?= -n $(TESTERS) --dist worksteal
+ALL_TESTS := -n $(TESTERS) --dist worksteal
 # Tests start commands by the hundred, each of which would compile the sources anew.
 export PYTHONDONTWRITEBYTECODE :=
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := softswitch controller hostlib bmv2_topos ina examples benchmarks p4src tests docs
 
-.PHONY: help demo test thorough lint check docs bench bench-schedulers experiments-quick clean
+.PHONY: help demo test slow thorough lint check docs bench bench-schedulers experiments-quick clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    train on 4 workers, every gradient summed in a P4 switch; no root needed"
-	@echo "make test    run the tests"
-	@echo "make thorough   run them on all random cases and all of many of a kind, where 'make test' tries a share"
+	@echo "make test    run the tests, but for slow ones"
+	@echo "make slow    run the slow tests: other launchers, installed packages, runs of pages, kills of machines"
+	@echo "make thorough   run both on all random cases and all of many of a kind, where the others try a share"
 	@echo "make lint    formatting, lint rules and types"
 	@echo "make check   both of these"
 	@echo "make docs    the pages of docs/ as a site: build/site/index.html"
@@ -30,10 +31,13 @@ demo: $(VENV)/examples
 	$(BIN)/ina demo
 
 test: $(VENV)/dev
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(or $(PYTEST_ARGS),$(ALL_TESTS) -m "not slow")
+
+slow: $(VENV)/dev
+	$(BIN)/python -m pytest $(ALL_TESTS) -m slow
 
 thorough: $(VENV)/dev
-	$(BIN)/python -m pytest $(PYTEST_ARGS) --thorough
+	$(BIN)/python -m pytest $(or $(PYTEST_ARGS),$(ALL_TESTS)) --thorough
 
 lint: $(VENV)/dev
 	$(BIN)/ruff format --check $(SOURCES)

@@ -19,6 +19,16 @@ FOLDERS = sorted(
     key=lambda name: (name != "system", name),  # whole processes on real sockets take longest
 )
 """The folders of tests, in the order in which they run."""
+SLOW = {
+    *("benchmarks/pages/test_real_runs.py", "benchmarks/test_published_tests.py", "project/test_wheel.py"),
+    *("softswitch/differential/test_aggregation.py", "softswitch/test_engine_sanitized.py"),
+    *("system/test_cluster_managers.py", "system/test_clusters.py", "system/test_control.py"),
+    *("system/test_doctor.py", "system/test_every_launcher.py", "system/test_external_jobs.py"),
+    *("system/test_leases.py", "system/test_machines.py", "system/test_pages.py", "system/test_restarts.py"),
+    *("system/test_sanitized.py", "system/test_service_machines.py", "system/test_service_trial.py"),
+    *("system/test_tofino.py", "system/test_verbs.py"),
+}
+"""Files all of whose tests count as slow: most of these take some seconds, and many wait for time-outs."""
 
 # A thousand processes are started: only the first is to compile our modules.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -69,6 +79,9 @@ def _from_another_folder(worker: dict[str, Any]) -> list[str]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: FOLDERS.index(item.path.relative_to(HERE).parts[0]))
+    for item in items:
+        if item.path.relative_to(HERE).as_posix() in SLOW:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)

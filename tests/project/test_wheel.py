@@ -37,7 +37,6 @@ def test_a_wheel_has_every_file_of_the_product_and_no_other(monkeypatch: pytest.
     assert packed == product
 
 
-@pytest.mark.slow
 def test_demo_experiment_and_cluster_run_from_an_installed_wheel(tmp_path: Path) -> None:
     source, wheels, site = (tmp_path / name for name in ("source", "wheels", "site"))
     for folder in PRODUCT:

@@ -212,7 +212,7 @@ def test_the_planted_object_would_run(planted: tuple[Path, Path]) -> None:
         pytest.param(lambda folder: folder.chmod(0o777), id="world-writable"),
         pytest.param(lambda folder: folder.chmod(0o1777), id="sticky"),
         pytest.param(lambda folder: folder.parent.chmod(0o770), id="parent-of-a-group"),
-        pytest.param(lambda folder: _of_others(*folder.glob("*.so")), id="foreign-file"),
+        pytest.param(lambda folder: next(folder.glob("*.so")).chmod(0o666), id="foreign-file"),
         pytest.param(lambda folder: _behind_a_link(folder), id="foreign-link", marks=as_root),
     ],
 )
@@ -226,10 +226,6 @@ def test_what_another_user_may_have_put_there_is_not_loaded(
     folder.parent.chmod(0o700)
     assert done.returncode == 0, done.stderr
     assert not mark.exists()
-
-
-def _of_others(path: Path) -> None:
-    path.chmod(0o666)
 
 
 def _behind_a_link(folder: Path) -> None:

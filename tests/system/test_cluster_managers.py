@@ -27,7 +27,7 @@ from tests.system.command import ROOT, WORKERS, until
 from tests.system.console import make_folder, steps
 from tests.system.controllers import Controller
 
-pytestmark = [*NETNS, pytest.mark.slow]
+pytestmark = NETNS
 GPUS = 6
 SHAPE = {"gpus": GPUS}
 MACHINES = ("h1", "h2", "h3", "h4")

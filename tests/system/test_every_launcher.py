@@ -28,7 +28,7 @@ from tests.system.command import FAMILY, PATIENCE_S, succeed
 from tests.system.launches import HOSTS, MPIRUN, RANKS, WAYS, Launch, wait_for
 from tests.system.test_clusters import ALONE
 
-pytestmark = [*NETNS, needs("torch"), pytest.mark.slow]
+pytestmark = [*NETNS, needs("torch")]
 
 LEASE_S = 4
 BOUND_S = 60.0

@@ -225,7 +225,6 @@ def check_answers(controller: Controller) -> None:
 
 
 @needs_namespaces
-@pytest.mark.slow
 def test_from_an_empty_machine_to_three_jobs_of_a_controller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

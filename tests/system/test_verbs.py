@@ -33,7 +33,7 @@ from tests.system.command import PATIENCE_S, WORKERS, until
 from tests.system.controllers import Controller, marks
 from tests.system.test_cluster_managers import MACHINES, Variables, ray_runs, slurm_runs
 
-pytestmark = [*NETNS, pytest.mark.slow]
+pytestmark = NETNS
 SHAPE = {"gpus": 6}
 FAR = {"servers": ["h1", "h3"]}
 """Servers in two racks: their tree goes over the root."""

@@ -25,7 +25,7 @@ TCP = pytest.param(
     "coexistence", marks=pytest.mark.skipif(shutil.which("iperf3") is None, reason="needs iperf3")
 )
 
-pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.slow]
+pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
 
 
 def run(folder: Path, *arguments: str) -> str:
