@@ -318,9 +318,16 @@ def _direct(cells: Mapping[str, _Cells]) -> dict[str, _Cells]:
 
 
 def _actions(program: ir.Program) -> dict[str, ir.Action]:
-    """Return, by name, the actions that the control plane sees: all actions without a ``#`` in the name."""
-    everything = {**program.called_actions, **program.actions}
-    return {name: action for name, action in everything.items() if ir.plain_name(name) == name}
+    """Return, by name, the actions that the control plane sees: those of tables or called by controls.
+
+    As with p4c, these are not the actions that only actions call, nor any with a ``#`` in the name.
+    """
+    of_tables = {ir.plain_name(ref.action) for table in program.tables.values() for ref in table.actions}
+    return {
+        name: action
+        for name, action in {**program.called_actions, **program.actions}.items()
+        if name in of_tables or name in program.called_actions
+    }
 
 
 def _visible(items: Iterable[_Item]) -> Iterator[_Item]:

@@ -88,9 +88,6 @@ def test_a_bmv2_that_is_started_again_gets_its_program_and_its_job_goes_on(
 def test_a_job_moves_to_another_tree_when_a_link_of_a_bmv2_is_cut(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    name, command = f"{BED}-links", running(tmp_path, f"{BED}-links")
-    with (
-        laid_out(tmp_path_factory.mktemp("testbeds"), name, links.CLUSTER, "--target", "bmv2") as state,
-        command.serving(),
-    ):
-        links.moves(command, state)
+    folder = tmp_path_factory.mktemp("testbeds")
+    with laid_out(folder, f"{BED}-links", links.CLUSTER, "--target", "bmv2") as state:
+        links.test_a_job_moves_to_another_tree_when_a_link_of_its_tree_is_cut(state, tmp_path)

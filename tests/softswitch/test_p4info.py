@@ -66,6 +66,7 @@ def exported(
             compute=(),
             deparser=(),
             actions=of(ir.Action),
+            called_actions=of(ir.Action),
             tables=of(ir.Table),
             registers=of(ir.Register),
             register_arrays={
@@ -304,7 +305,8 @@ const vlan_t NONE = 0;
 
 def test_controller_headers_new_types_and_actions_bound_in_several_tables() -> None:
     locals_ = (
-        "action put(inout bit<8> where, port_t p, vlan_t v) { where = 1; }"
+        "action only_called(inout bit<8> where) { where = 1; }"
+        "action put(inout bit<8> where, port_t p, vlan_t v) { only_called(where); }"
         'table t { key = { (port_t) standard_metadata.ingress_port: exact @name("port"); }'
         " actions = { put(hdr.h.a); } }"
         "table u { actions = { put(hdr.h.b); NoAction; } }"
@@ -320,7 +322,7 @@ def test_controller_headers_new_types_and_actions_bound_in_several_tables() -> N
     assert types["port_t"].translated_type.uri == "example.org/port"
     assert types["port_t"].translated_type.sdn_bitwidth == 32
     assert types["vlan_t"].original_type.bitstring.bit.bitwidth == 16
-    [put] = [action for action in info.actions if action.preamble.name == "C.put"]
+    [put] = [action for action in info.actions if action.preamble.name != "NoAction"]
     assert [(p.name, p.bitwidth, p.type_name.name) for p in put.params] == [
         ("p", 32, "port_t"),
         ("v", 16, "vlan_t"),

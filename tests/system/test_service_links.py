@@ -67,7 +67,7 @@ def test_interfaces_say_of_links_what_a_switch_tells(bed: netns.State) -> None:
 
 
 def test_a_job_moves_to_another_tree_when_a_link_of_its_tree_is_cut(bed: netns.State, tmp_path: Path) -> None:
-    command, stop = Controller(tmp_path, ["--testbed", BED]), tmp_path / "stop"
+    command, stop = Controller(tmp_path, ["--testbed", bed.name]), tmp_path / "stop"
     with command.serving():
         command.submit("moves", "--until", stop, servers=["h1", "h2"])
         command.until(lambda: command.begun("moves"))

@@ -330,7 +330,7 @@ class Program:
     egress_states: Mapping[str, ParserState] = field(default_factory=dict)  # these also start in "start"
     ingress_deparser: tuple[Stmt, ...] = ()
     ingress_parser: str = ""  # its name, by which control planes of Tofino address port metadata
-    # Actions that are called directly and are in no table: their bodies are inlined at the calls
+    # Actions that controls call directly, without their parameters and bodies
     called_actions: Mapping[str, Action] = field(default_factory=dict)
     # Digest of the source text and the compiler if the IR is cached: derived results may be cached, too
     origin: str | None = field(default=None, compare=False)

@@ -64,6 +64,10 @@ def call_action(body: Body, action: DeclaredAction, expr: ast.CallExpr) -> None:
             expr.type_args[0].pos,
             "none: an action has no type parameters",
         )
+    if body.place is CodePlace.CONTROL:
+        body.unit.called_actions[action.name] = ir.Action(
+            action.name, (), (), pos=action.decl.pos, annotations=ir_annotations(action.decl.annotations)
+        )
     action.used = True
     formals = formals_of(body.unit, action.decl.params, action.scope)
     args = bind(f"action {action.decl.name}", formals, expr.args, expr.pos)
@@ -160,10 +164,6 @@ def inline(
 ) -> None:
     """Emit the body of an action with its parameters bound, and then the copy-out of its parameters."""
     action.used = True
-    known = ir.Action(
-        action.name, (), (), pos=action.decl.pos, annotations=ir_annotations(action.decl.annotations)
-    )
-    body.unit.called_actions.setdefault(action.name, known)
     with body.unit.entered(action, f"action {action.decl.name!r}", pos):
         inner = body.inside(
             scope=Scope(action.scope), place=CodePlace.ACTION, prefix=action.name, copy_outs=passed.copy_outs
