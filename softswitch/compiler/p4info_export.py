@@ -320,13 +320,13 @@ def _direct(cells: Mapping[str, _Cells]) -> dict[str, _Cells]:
 def _actions(program: ir.Program) -> dict[str, ir.Action]:
     """Return, by name, the actions that the control plane sees: those of tables or called by controls.
 
-    As with p4c, these are not the actions that only actions call, nor any with a ``#`` in the name.
+    As with p4c, these are not the actions that only actions call, nor any with a ``#`` in the name, and those
+    of no table have no parameters.
     """
     of_tables = {ir.plain_name(ref.action) for table in program.tables.values() for ref in table.actions}
     return {
-        name: action
-        for name, action in {**program.called_actions, **program.actions}.items()
-        if name in of_tables or name in program.called_actions
+        **program.called_actions,
+        **{name: action for name, action in program.actions.items() if name in of_tables},
     }
 
 

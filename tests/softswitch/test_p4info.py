@@ -263,17 +263,12 @@ def test_the_text_format_can_be_read_back():
 
 
 def comparable(info: p4info_pb2.P4Info) -> p4info_pb2.P4Info:
-    """Leave out what may differ: order, padding of values, the names of an enum's values (which are
-    numbers for everything here), and the parameters of actions that no table runs (p4c puts the
-    arguments in their place).
+    """Leave out what may differ: order, padding of values, and the names of an enum's values (which are
+    numbers for everything here).
     """
     for message in info.tables:
         for argument in message.initial_default_action.arguments:
             argument.value = argument.value.lstrip(b"\0") or b"\0"
-    runnable = {ref.id for message in info.tables for ref in message.action_refs}
-    for message in info.actions:
-        if message.preamble.id not in runnable:
-            message.ClearField("params")
     for kind in ("tables", "actions", "counters", "direct_counters", "registers"):
         messages = sorted(getattr(info, kind), key=lambda message: message.preamble.id)
         del getattr(info, kind)[:]
