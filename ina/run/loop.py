@@ -109,8 +109,7 @@ class ServiceLoop(Generic[N]):
                     _log.error("%s; trying again in %g s", error, STORE_S)
                     await asyncio.sleep(STORE_S)
                 await self._notify()
-                took_s = asyncio.get_running_loop().time() - began_s
-                await asyncio.sleep(min(REST * took_s, LONGEST_REST_S))
+                await asyncio.sleep(min(REST * (asyncio.get_running_loop().time() - began_s), LONGEST_REST_S))
                 await self._pause()
         finally:
             self.ready = "ending"

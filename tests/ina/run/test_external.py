@@ -61,8 +61,7 @@ async def test_the_default_scheduler_leaves_jobs_on_the_servers_that_they_name(s
     await served.daemon.admit(external(), holder="")
     await served.state("job", "running")
     for name, servers in (("named", ("h3",)), ("job", (LEFT, RIGHT))):
-        place = served.daemon.reports.record(name).place
-        assert place.servers == servers
+        assert served.daemon.reports.record(name).place.servers == servers
     await served.daemon.leave("job")
     await served.over()
     await served.clean()
