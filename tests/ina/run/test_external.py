@@ -106,6 +106,17 @@ async def test_a_controller_that_starts_again_gives_holders_a_whole_lease(served
     await served.clean()
 
 
+async def test_a_controller_that_was_suspended_gives_holders_a_whole_lease(served: Served) -> None:
+    """It ended them after SIGSTOP and SIGCONT: no request had arrived while it did not run itself."""
+    await served.daemon.admit(external(), holder="")
+    await served.state("job", "running")
+    served.loop.now_s += 2 * LEASE_S
+    await asyncio.sleep(1.0)
+    assert served.daemon.reports.record("job").state == "running"
+    await served.until(lambda: served.daemon.reports.record("job").over, LEASE_S + 5)
+    await served.clean()
+
+
 @pytest.mark.parametrize("served", [{"retries": 3}], indirect=True)
 async def test_a_job_whose_server_is_drained_ends_once_its_holder_has_ended_its_workers(
     served: Served,
