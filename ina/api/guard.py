@@ -209,11 +209,11 @@ class Listener(socket.socket):
         owner = client[0] if uid is None else uid
         most = min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         own = uid in (0, os.geteuid())
-        if len(self._taken) < (most if own else most - RESERVED):
-            held = Counter(peer for _, peer in self._taken)[owner]
-            if own or held < PER_PEER:
-                self._taken.append((connection, owner))
-                return connection, client
+        if len(self._taken) < (most if own else most - RESERVED) and (
+            own or Counter(peer for _, peer in self._taken)[owner] < PER_PEER
+        ):
+            self._taken.append((connection, owner))
+            return connection, client
         with connection, contextlib.suppress(OSError):
             connection.setblocking(False)
             connection.send(self.refusal)

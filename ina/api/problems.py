@@ -149,8 +149,7 @@ def _of_http(error: HTTPException) -> str:
 
 async def _answer(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.status_code == 405:
-        allowed = ", ".join(sorted(_methods(request)))
-        error = HTTPException(405, headers={"Allow": allowed})
+        error = HTTPException(405, headers={"Allow": ", ".join(sorted(_methods(request)))})
     return problem_of(error).response()
 
 

@@ -188,8 +188,7 @@ class JobOnCpus:
         """
         self._wait(1)  # earlier, no worker may have joined the turn server
         bind(self._turns.processes(self._name), cpus)
-        begun = self._turns.iterations(self._name)
-        self._wait(begun + SETTLED + iterations)
+        self._wait(self._turns.iterations(self._name) + SETTLED + iterations)
         latest = [times[-iterations:] for times in self._turns.measured(self._name)]
         return CpuMeasurement(len(cpus), job_profile(latest))
 

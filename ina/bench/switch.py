@@ -172,8 +172,7 @@ def _frame_count(entries: int) -> int:
 
 
 def _frame(dst: int, *, ipv4_dst: int | None = None, filtered: bool = False) -> bytes:
-    source = int(filtered)
-    ethernet = dst.to_bytes(6, "big") + source.to_bytes(6, "big")
+    ethernet = dst.to_bytes(6, "big") + int(filtered).to_bytes(6, "big")
     if ipv4_dst is None:
         return (ethernet + b"\x90\x00").ljust(64, b"\0")
     header = struct.pack(">BBHIBBHII", 0x45, 0, 50, 0, 64, 17, 0, 0x0A000001, ipv4_dst)

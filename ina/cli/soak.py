@@ -124,8 +124,7 @@ def soak(asked: SoakSettings) -> Reply:
                 processes=asked.processes,
                 own=asked.program,
             ):
-                passed_s = time.monotonic() - began
-                bar.show(*_progress(tally.schedules, passed_s, asked.schedules, minutes))
+                bar.show(*_progress(tally.schedules, time.monotonic() - began, asked.schedules, minutes))
         except TestbedError as error:
             raise Failure(f"--program: {error}", exit_code=USAGE) from error
         except Interrupted as error:
@@ -137,8 +136,7 @@ def soak(asked: SoakSettings) -> Reply:
     setup = {"seed": first, "schedules": asked.schedules, "minutes": minutes, "program": asked.program}
     unseen = missing(tally.counts) if asked.program is None else []
     wall_s = time.monotonic() - began
-    schedules = [each.schedule for each in tally.failures]
-    parts = [*_tables(tally, wall_s, unseen), *schedules]
+    parts = [*_tables(tally, wall_s, unseen), *(each.schedule for each in tally.failures)]
     reply = Reply(_result(tally, setup, wall_s, unseen), parts, _broken(tally))
     if interrupt is not None:
         print_reply(reply, json=asked.json)

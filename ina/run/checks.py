@@ -215,8 +215,7 @@ class FallbackJobs:
 
     def ill(self, place: Place) -> str:
         """Return a clause for users if a job's fallback server has ended in the last `ILL_S`; else ""."""
-        ended_s = self._ended_s.get(place.fallback or "", -math.inf)
-        gone = self._ledger.now_s - ended_s <= ILL_S
+        gone = self._ledger.now_s - self._ended_s.get(place.fallback or "", -math.inf) <= ILL_S
         return f"its fallback server at {place.fallback} had ended" if gone else ""
 
     async def serve(self, hold: HeldRun) -> None:

@@ -130,8 +130,7 @@ class Effects:
         for step in found:
             number = step.run.number if isinstance(step, Start) else step.number
             trouble = self.troubles.get((number, type(step)))
-            due = trouble is None or trouble.again_s <= now_s
-            if due and number not in self._clearing:
+            if (trouble is None or trouble.again_s <= now_s) and number not in self._clearing:
                 self._begin(number, step)
         if moved := {step.number for step in found if isinstance(step, Resize)}:
             ledger.keep(*moved)  # one write for all

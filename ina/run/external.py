@@ -168,6 +168,11 @@ class ExternalRuns(RunFolders):
         return (self._of(number) / "status.json").exists()
 
 
+LATE_S = 2.0
+"""Delay, in s, after which the end of a lease is noticed so late that this process must have been suspended:
+requests could not be answered meanwhile, and a new lease begins."""
+
+
 class Holders:
     """Keeps the leases of external jobs, and ends jobs whose leases have expired.
 
@@ -212,7 +217,9 @@ class Holders:
         for name, renewed_s in list(self._renewed_s.items()):
             if not self._ledger.unfinished(name):
                 del self._renewed_s[name]
-            elif now_s - renewed_s > LEASE_S:
+            elif (late_s := now_s - renewed_s - LEASE_S) > LATE_S:
+                self.hear(name)
+            elif late_s > 0:
                 self.end(name, f"the launcher of its workers has not sent a request for {LEASE_S:g} s")
                 del self._renewed_s[name]
 

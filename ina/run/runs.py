@@ -114,8 +114,7 @@ class Runs:
                 continue
             if not failure:
                 at = status.ended_at.get(name)
-                done_s = None if at is None else ledger.clock.at_s(at)
-                events.append(Ended(now_s, name, done_s=done_s))
+                events.append(Ended(now_s, name, done_s=None if at is None else ledger.clock.at_s(at)))
             elif status.final:
                 events.append(Ended(now_s, name, failure, final=True))
             elif stopping:

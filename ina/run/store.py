@@ -401,8 +401,7 @@ class Store(ServiceState, contextlib.AbstractContextManager["Store"]):
             yield
         except sqlite3.DatabaseError as error:
             damaged = getattr(error, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB")
-            text = self._damaged(str(error)) if damaged else f"{self._path}: {error}"
-            raise StoreError(text) from error
+            raise StoreError(self._damaged(str(error)) if damaged else f"{self._path}: {error}") from error
 
     def _damaged(self, why: str) -> str:
         ways = WAYS_OUT.format(folder=self.folder)

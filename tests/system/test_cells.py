@@ -140,5 +140,4 @@ def test_a_switch_without_a_program_has_none(tmp_path: Path) -> None:
 def test_a_program_without_tables_is_a_program(write_file: Callable[[str, str], Path]) -> None:
     tableless = write_file("remembers.p4", TABLELESS)
     with open_switch("--program", tableless) as running:
-        registers = metrics(running, "registers")["registers"]
-        assert registers == {"I.last": {"cells": 4, "bits": 32}}
+        assert metrics(running, "registers")["registers"] == {"I.last": {"cells": 4, "bits": 32}}

@@ -169,8 +169,7 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
     ],
 )
 def test_bad_input_is_refused_with_the_reason(arguments: tuple[object, ...], reason: str) -> None:
-    said = refused(*arguments)
-    assert reason in " ".join(said.split())
+    assert reason in " ".join(refused(*arguments).split())
 
 
 @pytest.mark.parametrize(
@@ -200,8 +199,7 @@ def test_bad_input_is_refused_with_the_reason(arguments: tuple[object, ...], rea
 def test_what_is_found_wrong_by_another_process_or_on_the_way_is_told(
     arguments: tuple[object, ...], status: int, reason: str
 ) -> None:
-    said = refused(*arguments, status=status)
-    assert reason in " ".join(said.split())
+    assert reason in " ".join(refused(*arguments, status=status).split())
 
 
 @pytest.mark.parametrize(
@@ -334,8 +332,7 @@ def test_compile_writes_c_and_p4info(tmp_path: Path) -> None:
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    done = ina("--version", status=0)
-    assert done.stdout == f"ina {version('ina')}\n"
+    assert ina("--version", status=0).stdout == f"ina {version('ina')}\n"
 
 
 def test_an_interrupt_while_the_command_loads_shows_no_traceback() -> None:

@@ -76,8 +76,7 @@ def test_what_a_profile_needs_is_said_at_once() -> None:
         ),
         (("--cpus", 4096, "--", "true"), "--cpus 4096: this process may use"),
     ):
-        done = here("schedule", "profile", *words, status=2)
-        assert said in " ".join(done.stderr.split())
+        assert said in " ".join(here("schedule", "profile", *words, status=2).stderr.split())
 
 
 def test_profiles_are_added_to_a_file(tmp_path: Path) -> None:

@@ -244,8 +244,7 @@ class TestLauncher:
         assert [each.returncode for each in launch.processes] == [0] * len(launch.processes), output
         losses = launch.losses()
         assert losses == {rank: pytest.approx(found, abs=1e-3) for rank, found in enumerate(alone)}, output
-        left_s = wait_for(lambda: not here.jobs(), BOUND_S)
-        assert left_s is not None
+        assert wait_for(lambda: not here.jobs(), BOUND_S) is not None
         row("nothing", way, f"{took_s:.1f} s, losses as of one process; nothing left")
 
     @pytest.mark.parametrize("part", effort.some(PARTS, every=len(PARTS)), ids=lambda part: part.name)

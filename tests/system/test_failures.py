@@ -90,8 +90,7 @@ def test_a_forked_process_of_a_rank_is_no_rank() -> None:
 )
 def test_a_wrong_rank_or_size_is_refused_at_the_meeting_point(field: str, value: int, refusal: str) -> None:
     impostor = worker("odd_ranks.py", "impostor", field, value, "watched")
-    done = here("run", "-np", 3, *LANES, *impostor, status=1)
-    assert re.search(refusal, done.stdout)
+    assert re.search(refusal, here("run", "-np", 3, *LANES, *impostor, status=1).stdout)
 
 
 @pytest.mark.parametrize(

@@ -156,8 +156,7 @@ def test_a_job_that_fails_is_named_and_its_partner_starts_again(tmp_path: Path) 
     log = [line.partition(" s  ")[2] for line in said.splitlines() if " s  " in line]
     assert any(line.startswith("started good, bad: on GPU 0: 2 interleave, efficiency") for line in log)
     assert "interrupted good: its group failed: job bad, rank 0: SystemExit: 7" in log
-    again = log.index("started good: on GPU 0: alone")
-    assert log[again + 1].startswith("ended good")
+    assert log[log.index("started good: on GPU 0: alone") + 1].startswith("ended good")
 
 
 def test_the_example_says_how_many_iterations_its_commands_do() -> None:

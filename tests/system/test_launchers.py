@@ -227,5 +227,4 @@ def test_admit_says_once_what_ranks_must_know_and_ends_with_its_input() -> None:
 
 
 def test_admit_refuses_what_run_refuses() -> None:
-    done = here("admit", "-np", 33, status=2)
-    assert "33 workers: want 1 to 32 per switch" in done.stderr
+    assert "33 workers: want 1 to 32 per switch" in here("admit", "-np", 33, status=2).stderr

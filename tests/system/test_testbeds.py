@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from bmv2_topos.testbeds import netns
+from ina.errors import ProcessFailed
+from ina.run.fallback.testbed import TestbedFallback
 from tests.programs import with_ingress
 from tests.system.clusters import NO_NAMESPACES, needs_namespaces
 from tests.system.command import WORKERS, begun, ended, here, ina, start, until
@@ -156,6 +159,22 @@ def test_jobs_of_several_commands_share_a_fallback_server_which_ends_with_the_la
 
 
 @needs_namespaces
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running")  # the server outlives its starter
+def test_a_controller_replaces_the_fallback_server_of_another_version() -> None:
+    """Found by an upgrade: it held a job of the controller, whose jobs waited for it without an end."""
+    name = f"{PREFIX}-v"
+    good("up", "single-switch:2", "--name", name, "--program", "shared", "--lanes", 32)
+    state = netns.find(name)
+    line = [sys.executable, "-c", OLDER, str(state.socket("p1.fallback"))]
+    older = begun(subprocess.Popen(line, stdout=subprocess.PIPE, text=True), word="listens")
+    with pytest.raises(ProcessFailed, match="refuses this machine: it speaks protocol 3, this end"):
+        TestbedFallback(state, "p1", lanes=32)  # its other jobs may be those of other processes
+    TestbedFallback(state, "p1", lanes=32, owner="me").stop()
+    assert ended(older)[0] == -signal.SIGTERM
+    good("down", name)
+
+
+@needs_namespaces
 def test_jobs_of_a_file_and_of_options_take_slots_by_their_priority(tmp_path: Path) -> None:
     name, jobs = f"{PREFIX}-h", tmp_path / "jobs.toml"
     command = json.dumps([*EXACT, "--rounds", "3", "70000"])
@@ -219,8 +238,7 @@ def test_what_was_killed_is_named_and_taken_down() -> None:
     while not namespaces():
         assert process.poll() is None
     ended(process, by=signal.SIGKILL)
-    left = bad("up", "single-switch:1", "--name", name)
-    assert f"ina topo down {name}" in left
+    assert f"ina topo down {name}" in bad("up", "single-switch:1", "--name", name)
     assert f"ina topo down {name}" in bad("exec", "h1", "--name", name, "--", "true")
     good("down", name)
     assert namespaces() == []
@@ -310,8 +328,7 @@ def test_a_topology_of_the_tutorials_runs_with_its_own_files(runner: str, tmp_pa
     topology = tmp_path / "topo" / "topology.json"
     topology.write_text(json.dumps(TUTORIAL))
     at = ("--p4", tmp_path / "wire.p4", "--name", name, "--runner", runner)
-    done = topo("up", topology, *at, status=0)
-    assert "sh -c 'ip route add nonsense'" in done.stderr
+    assert "sh -c 'ip route add nonsense'" in topo("up", topology, *at, status=0).stderr
     assert "default via 10.0.1.9 dev eth0" in good("exec", "h1", "--name", name, "--", "ip", "route")
     listener = start(
         "topo", "exec", "h2", "--name", name, "--", "python3", "-c", HEAR.replace(".0.2", ".1.2")
@@ -353,6 +370,16 @@ holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 holder.bind(("0.0.0.0", 42592))
 print("held", flush=True)
 time.sleep(600)
+"""
+OLDER = """
+import socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print("listens", flush=True)
+while True:
+    connection = listener.accept()[0]
+    connection.sendall(b'{"challenge": "x", "protocol": 3}\\n')
 """
 HEAR = """
 import socket

@@ -220,8 +220,7 @@ def _profiled(fabric: SwitchFabric, job: Submission, spec: LaunchSpec, iteration
         return job
     found = _measured(fabric, spec, iterations)
     parts = ", ".join(f"{stage} {s:.4f}" for stage, s in zip(RESOURCES, found.stages_s, strict=True))
-    line = f"{job.name}: {parts} s of {found.iteration_s:.4f} s per iteration"
-    say(line)
+    say(f"{job.name}: {parts} s of {found.iteration_s:.4f} s per iteration")
     return replace(job, stages_s=found.stages_s, iteration_s=found.iteration_s)
 
 

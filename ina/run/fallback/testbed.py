@@ -12,6 +12,9 @@ import contextlib
 import fcntl
 import json
 import logging
+import os
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +24,8 @@ from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns import State
 from bmv2_topos.testbeds.netns.names import namespace
 from hostlib.launch import command_line
+from hostlib.meet.connections import connected, next_message
+from hostlib.version import other_protocol
 from ina.errors import ProcessFailed, RunError
 from ina.run.fallback.remote import RemoteFallback
 from ina.run.fallback.service import serving
@@ -54,13 +59,14 @@ class TestbedFallback(RemoteFallback):
 
     def check(self) -> str | None:
         """Return why the server is lost; None while it serves or starts."""
-        found = super().check()
-        return None if self._starting else found
+        return None if self._starting else super().check()
 
     def _connect(self, patience_s: float) -> socket.socket:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_locked(self._state, self._host))
             with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+                if self._owner and self._may_start:
+                    self._end_another_version(patience_s)
                 return super()._connect(patience_s)
             if not self._may_start and not self._jobs:
                 raise ProcessFailed(f"{self._title} is not running")
@@ -70,6 +76,16 @@ class TestbedFallback(RemoteFallback):
                 return super()._connect(patience_s)
             finally:
                 self._silent_s, self._starting = 0.0, False
+
+    def _end_another_version(self, patience_s: float) -> None:
+        """End a server of another version: it holds jobs of the owner, which could not be removed from it."""
+        with connected(self._address, patience_s) as connection:
+            if other := other_protocol(next_message(connection, patience_s)):
+                _log.warning("%s is replaced: %s", self._title, other)
+                pid = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4)
+                with os.fdopen(os.pidfd_open(int.from_bytes(pid, sys.byteorder))) as process:
+                    signal.pidfd_send_signal(process.fileno(), signal.SIGTERM)
+                    select.select([process], (), (), patience_s)
 
     def _start(self) -> None:
         """Start the server's process, which outlives this one. Raises ProcessFailed."""

@@ -58,8 +58,7 @@ class JobEnd:
         if self.error is not None:
             return self.error
         if self.result is not None and (failed := self.result.failure):
-            rank = f"rank {failed.rank} " if failed.rank >= 0 else ""
-            return WorkerFailed(f"{rank}{failed.reason}")
+            return WorkerFailed(f"rank {failed.rank} {failed.reason}" if failed.rank >= 0 else failed.reason)
         return None
 
     def reports(self) -> Reports:

@@ -361,8 +361,7 @@ def _with_ports(attached: Attachment) -> tuple[Attachment, AttachedSwitch, HostA
     addresses = HostAddresses(*bases[1])
     if attached.worker_base is None:
         addresses.chosen = {port: parse_address(each.peer) for port, each in ends.items() if each.peer}
-    switch = AttachedSwitch(*bases[0], told=udp)
-    return replace(attached, ports=usable), switch, addresses
+    return replace(attached, ports=usable), AttachedSwitch(*bases[0], told=udp), addresses
 
 
 def _check_transit(spec: FabricSpec, topology: Topology) -> None:

@@ -89,8 +89,7 @@ def test_the_jobs_of_a_file_are_submitted_listed_shown_and_explained(ina: Run, b
     assert "done       300 of 1,000 iterations" in shown
     assert "predicted  done in 1:10" in shown
     assert "deadline   in 7:50" in shown
-    explained = said(ina("explain", "text"))
-    assert "waits        text: needs 6 GPUs; 4 of 8 are free" in explained
+    assert "waits        text: needs 6 GPUs; 4 of 8 are free" in said(ina("explain", "text"))
 
 
 def test_a_command_is_submitted_as_a_job(ina: Run) -> None:

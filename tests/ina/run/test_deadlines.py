@@ -94,8 +94,7 @@ async def test_a_job_that_goes_on_as_best_effort_is_completed_late_everywhere(se
 async def test_a_deadline_that_passes_while_no_controller_runs_is_noticed_and_an_end_before_it_counts(
     served: Served,
 ) -> None:
-    world = served.world
-    world.iterations |= {"in time": 60, "too late": 200}
+    served.world.iterations |= {"in time": 60, "too late": 200}
     await served.daemon.submit(
         [job("in time", (LEFT,), deadline_s=10.0), job("too late", (RIGHT,), deadline_s=8.0)]
     )

@@ -61,8 +61,7 @@ async def test_the_default_scheduler_leaves_jobs_on_the_servers_that_they_name(s
     await served.daemon.admit(external(), holder="")
     await served.state("job", "running")
     for name, servers in (("named", ("h3",)), ("job", (LEFT, RIGHT))):
-        place = served.daemon.reports.record(name).place
-        assert place.servers == servers
+        assert served.daemon.reports.record(name).place.servers == servers
     await served.daemon.leave("job")
     await served.over()
     await served.clean()
@@ -104,6 +103,17 @@ async def test_a_controller_that_starts_again_gives_holders_a_whole_lease(served
         await served.daemon.leave("job", why)
     await served.until(lambda: served.daemon.reports.record("job").over, LEASE_S + 5)
     assert served.daemon.reports.record("job").reason.endswith(why)
+    await served.clean()
+
+
+async def test_a_controller_that_was_suspended_gives_holders_a_whole_lease(served: Served) -> None:
+    """It ended them after SIGSTOP and SIGCONT: no request had arrived while it did not run itself."""
+    await served.daemon.admit(external(), holder="")
+    await served.state("job", "running")
+    served.loop.now_s += 2 * LEASE_S
+    await asyncio.sleep(1.0)
+    assert served.daemon.reports.record("job").state == "running"
+    await served.until(lambda: served.daemon.reports.record("job").over, LEASE_S + 5)
     await served.clean()
 
 

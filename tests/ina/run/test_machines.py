@@ -135,8 +135,7 @@ def test_files_are_read_again_when_an_operator_asks(tmp_path: Path) -> None:
         serving(tmp_path / "state", files=Files(lab, policies, Policies())) as bed,
         Client(bed.url) as client,
     ):
-        found = client.reload()
-        assert found["policies"]["scheduler"] == "srsf"
+        assert client.reload()["policies"]["scheduler"] == "srsf"
         assert bed.daemon.ledger.topology == read_cluster(lab)
 
         def refused(change: Callable[[], Any]) -> str:

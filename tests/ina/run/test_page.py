@@ -93,8 +93,7 @@ def test_it_shows_who_runs_who_waits_and_why(
     assert re.search(r"vision running 1:10 in 2:00 1,024 . h1", _text(page, "#jobs"))
     assert "needs 4 GPUs; 0 of 8 are free" in _text(page, "#queue")
     assert "late: needs 4 GPUs; 0 of 8 are free" in _text(page, "#events")
-    mine = page.locator("#cluster path[data-job=vision]")
-    assert mine.count() > 3, "the links of its tree"
+    assert page.locator("#cluster path[data-job=vision]").count() > 3, "the links of its tree"
     assert page.locator("#memory .map").count() == 4
     tips = page.locator("#memory title").all_text_contents()
     assert any(tip.startswith("vision: slots 0 to 1,023") for tip in tips)

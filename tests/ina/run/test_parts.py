@@ -56,8 +56,7 @@ def test_nobody_starts_on_gpus_that_somebody_is_still_to_leave() -> None:
     (stop,) = steps(desired(other), held)
     assert isinstance(stop, Stop)
     assert stop.number == 1
-    stopping = {1: replace(held[1], stage="stopping", busy=True)}
-    assert steps(desired(other), stopping) == []
+    assert steps(desired(other), {1: replace(held[1], stage="stopping", busy=True)}) == []
     assert steps(desired(other), {}) == [Start(other)]
 
 
@@ -98,8 +97,7 @@ def test_other_slots_are_a_move_and_another_tree_a_stop() -> None:
 def test_a_job_that_has_ended_changes_nothing_for_the_others_of_its_group() -> None:
     both = Run(1, ("a", "b"), (0, 1), (0, 1), places={"a": HERE, "b": HERE})
     left = Run(1, ("b",), (0, 1), (1,), places={"b": HERE})
-    held = HeldRun(both, "running", frozenset("a"))
-    assert steps(desired(left), {1: held}) == []
+    assert steps(desired(left), {1: HeldRun(both, "running", frozenset("a"))}) == []
 
 
 def test_a_group_whose_member_is_cancelled_starts_again_without_it() -> None:
@@ -262,8 +260,7 @@ def test_ordinary_traffic_takes_another_way_around_a_link_that_is_cut() -> None:
 
 
 def test_a_host_that_is_cut_off_keeps_the_row_that_it_has_when_all_is_up() -> None:
-    up = surviving(BED, (), (), {("h2", "s4")})
-    assert entries(BED, "s4", up) == entries(BED, "s4")
+    assert entries(BED, "s4", surviving(BED, (), (), {("h2", "s4")})) == entries(BED, "s4")
 
 
 def test_a_group_waits_for_one_whose_slots_are_being_freed() -> None:

@@ -145,8 +145,7 @@ def test_a_policy_that_cannot_decide_leaves_what_runs_running_until_it_can(tmp_p
 
 def test_jobs_that_share_part_of_their_gpus_want_places_of_the_scheduler() -> None:
     core = Policies("sharing:antman").core(CLUSTER)
-    group = Group((), (0, 1), neighbours=())
-    core.allocation.check(Decision([group]))
+    core.allocation.check(Decision([Group((), (0, 1), neighbours=())]))
     job = ReportedJob(Submission("a", 0.0, 2, 10), 0, 1.0, 0.0)
     with pytest.raises(BadDecision, match="placement 'netpack' does not support; placement 'scheduler' does"):
         core.allocation.check(Decision([Group((job,), (0, 1), neighbours=(job,))]))

@@ -150,8 +150,7 @@ def test_an_error_in_what_is_streamed_is_not_swallowed() -> None:
 
     async def run() -> None:
         reader = Reader(takes=1000)
-        stream = streams.EventStream(failing(), streams.Streams())
-        await stream({}, reader.receive, reader.send)
+        await streams.EventStream(failing(), streams.Streams())({}, reader.receive, reader.send)
 
     with pytest.raises(RuntimeError, match="the disk is gone"):
         asyncio.run(run())
