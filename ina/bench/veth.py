@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from io import FileIO
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -216,7 +215,8 @@ class RawFrames:
         self._socket = inside(on.at(FROM), _packet_socket)
         addresses = on.mac(TO).to_bytes(6, "big") + on.mac(FROM).to_bytes(6, "big")
         self._sender = FrameSender(self._socket, (addresses + _NOBODYS_TYPE).ljust(frame_bytes, b"\0"))
-        self._counters = inside(on.at(TO), _interface_counters)
+        # the counters of this namespace; the file can be read from any namespace
+        self._counters = inside(on.at(TO), partial(Path("/proc/thread-self/net/dev").open, "rb", buffering=0))
 
     def send(self, frames: int) -> int:
         """Send frames; see `FrameLink.send`."""
@@ -287,11 +287,6 @@ def _packet_socket() -> socket.socket:
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     opened.bind((interface(FROM), 0))
     return opened
-
-
-def _interface_counters() -> FileIO:
-    """Open the interface counters of the current namespace; the file can be read from any namespace."""
-    return Path("/proc/thread-self/net/dev").open("rb", buffering=0)
 
 
 SMALL_FRAME = 64

@@ -109,7 +109,8 @@ class ServiceLoop(Generic[N]):
                     _log.error("%s; trying again in %g s", error, STORE_S)
                     await asyncio.sleep(STORE_S)
                 await self._notify()
-                await asyncio.sleep(min(REST * (asyncio.get_running_loop().time() - began_s), LONGEST_REST_S))
+                took_s = asyncio.get_running_loop().time() - began_s
+                await asyncio.sleep(min(REST * took_s, LONGEST_REST_S))
                 await self._pause()
         finally:
             self.ready = "ending"
@@ -143,7 +144,8 @@ class ServiceLoop(Generic[N]):
     @property
     def _checks(self) -> Sequence[Switches | FallbackJobs | Measures]:
         """The parts of the service with periodic checks; all but that of the switches are of held runs."""
-        return (self._switches, *((self._fallback_jobs, self._measures) if self.ledger.holds else ()))
+        of_runs = (self._fallback_jobs, self._measures) if self.ledger.holds else ()
+        return (self._switches, *of_runs)
 
     def _recover(self) -> None:
         ledger, executor = self.ledger, self._executor
