@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -216,7 +217,7 @@ class RawFrames:
         addresses = on.mac(TO).to_bytes(6, "big") + on.mac(FROM).to_bytes(6, "big")
         self._sender = FrameSender(self._socket, (addresses + _NOBODYS_TYPE).ljust(frame_bytes, b"\0"))
         # the counters of this namespace; the file can be read from any namespace
-        self._counters = inside(on.at(TO), partial(Path("/proc/thread-self/net/dev").open, "rb", buffering=0))
+        self._counters = inside(on.at(TO), partial(FileIO, "/proc/thread-self/net/dev"))
 
     def send(self, frames: int) -> int:
         """Send frames; see `FrameLink.send`."""

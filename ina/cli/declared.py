@@ -45,8 +45,7 @@ def flattened(command: Callable[..., Reply | None]) -> Callable[..., None]:
     def call(**given: Any) -> None:
         for each in parameters:
             if isinstance(value := given[each.name], float) and not math.isfinite(value):
-                word = next(iter(_Parameter.of(each).words))
-                raise Failure(f"{word} {value}: want a finite number", USAGE)
+                raise Failure(f"{next(iter(_Parameter.of(each).words))} {value}: want a finite number", USAGE)
         answer = command(**_arguments(command, given))
         if answer is not None:
             print_reply(answer, json=given["json"])
