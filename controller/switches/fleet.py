@@ -104,6 +104,9 @@ class Fleet:
         """Jobs on the switches, by switch and job id: the jobs desired at the last comparison, plus the jobs
         that this fleet has admitted since, minus the jobs that it has removed since. None: the switches' jobs
         are not known."""
+        self._desired: dict[str, dict[int, Admission]] = {}
+        """As `_known_jobs`, whether or not the jobs are on the switches: what has lost a job gets it back at
+        the next comparison, and no other job may be admitted in its place meanwhile."""
         self._refused = False
         """Whether the last admission of several jobs failed; if so, the next jobs are admitted one by one."""
         self._counted: dict[tuple[str, int, int], tuple[Hashable, Mapping[str, int]]] = {}
@@ -173,6 +176,8 @@ class Fleet:
             for tree in planned:  # the errors that this returns would hide the one that is raised
                 self._take_away(tree)
             raise
+        for name, job in planned[0].switches.items():
+            self._desired.setdefault(name, {})[job.job] = job
         return planned[0]
 
     def _plan(
@@ -186,7 +191,11 @@ class Fleet:
         """Return the job of a deployment as `admit` admits it to switches in these states."""
         parts = lay_out(deployment, max_members=min(state.info.max_members for state in observed.values()))
         present = {
-            name: [job for job in state.contents.jobs.values() if not self._has_expired(job)]
+            name: [
+                job
+                for job in {**self._desired.get(name, {}), **state.contents.jobs}.values()
+                if not self._has_expired(job)
+            ]
             for name, state in observed.items()
         }
         if identity is None:
@@ -227,6 +236,7 @@ class Fleet:
         errors: list[ControllerError] = []
         for name, job in children_first(tree):
             self._moving.pop((name, job.job), None)
+            self._desired.get(name, {}).pop(job.job, None)
             try:
                 done = self._bring_about([name], drop, moves=False)
                 if all(action.verb != "remove" for action in done.actions):
@@ -312,6 +322,7 @@ class Fleet:
         """
         trees = list(desired)
         wanted = per_switch(trees)
+        self._desired = {name: {job.job: job for job in jobs} for name, jobs in wanted.items()}
         for name in wanted:
             self._controller(name)
         if may_remove is None:

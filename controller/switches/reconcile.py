@@ -323,13 +323,11 @@ class _Switch:
             row = rows.pop(key_of(job_row(here)))
             rest: list[Row] = [row for key, row in rows.items() if key not in self._wanted]
             group = self._groups.get(here.group)
-            if group and not self._uses_group(here.group):
+            used = here.group in self._wanted or any(job.group == here.group for job in self._jobs.values())
+            if group and not used:
                 rest.append(group)
             writes = self._write(("DELETE", [row]), ("DELETE", rest))
             yield Action("remove", self.name, number, why, writes, here)
-
-    def _uses_group(self, group: int) -> bool:
-        return group in self._wanted or any(job.group == group for job in self._jobs.values())
 
     def clear(self) -> Iterator[Action]:
         orphans = [row for row in self._observed.contents.orphans if key_of(row) not in self._wanted]

@@ -97,7 +97,7 @@ class TofinoTarget:
             return
         touched = {
             _job(row): row.table == names.JOB
-            for row in sorted(entries, key=_is_job_row)
+            for row in sorted(entries, key=lambda row: isinstance(row, TableEntry) and row.table == names.JOB)
             if isinstance(row, TableEntry) and row.table in _KEPT
         }
         if kind == "DELETE":
@@ -184,10 +184,6 @@ class TofinoTarget:
         if alone:
             for register in (STRENGTH, *BITMAPS):
                 self._target.write("MODIFY", [RegisterCell(register, cell, 0) for cell in cells])
-
-
-def _is_job_row(entry: Entry) -> bool:
-    return isinstance(entry, TableEntry) and entry.table == names.JOB
 
 
 def _job(row: TableEntry) -> int:

@@ -82,6 +82,17 @@ def test_what_a_fleet_admits_and_removes_itself_leaves_switches_at_rest(
     assert not fleet.seems_reconciled([elsewhere]), "it moves"
 
 
+def test_no_job_is_admitted_in_place_of_one_that_switches_have_lost(
+    fleet: Fleet, admission: TreeAdmission
+) -> None:
+    """Found by a soak: both had one counter row, and nothing was compared any more until one had ended."""
+    Fleet(fleet.controllers).remove(admission)  # as another program does
+    second = fleet.admit(Deployment(TREES["two racks"], 8, mode="shared", fallback=FALLBACK))
+    assert fleet.reconcile([admission, second]).actions
+    assert not fleet.reconcile([admission, second]).actions
+    fleet.remove(second)
+
+
 def test_another_desired_job_and_one_that_a_switch_has_lost_are_noticed(
     fleet: Fleet, admission: TreeAdmission, targets: Mapping[str, Recording]
 ) -> None:

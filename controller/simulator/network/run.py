@@ -214,7 +214,7 @@ class NetworkSpeed:
         if len(group.jobs) + len(group.neighbours) == 1:
             return phases
         round_s = self._inner.iteration_s(group)[group.jobs.index(job)]
-        alone_s = placed.model_bytes * 8 / self._fastest_bps
+        alone_s = placed.model_bytes * 8 / self._allocator.topology.fastest_bps
         before_s = max(0.0, round_s - alone_s)
         return replace(phases, compute_s=before_s, ready_s=(before_s,) * len(phases.bits))
 
@@ -223,10 +223,6 @@ class NetworkSpeed:
         """Maximum number of bits that announce the exponents of a tensor: one window of packets."""
         payload = min(switch.payload_bytes for switch in self._allocator.topology.switches)
         return self._settings.window * payload * 8.0
-
-    @property
-    def _fastest_bps(self) -> float:
-        return self._allocator.topology.fastest_bps
 
 
 Progress = Callable[[int, int], None]

@@ -126,11 +126,9 @@ def bed() -> Iterator[Bed]:
         how = WorkerOptions(on_output=lambda *_: None, takes_turns=True)
         live = LiveJobs(TOPOLOGY, Policies("fifo", ON_GPUS), fabric, specs, how)
         run = loop.create_task(live.run(jobs))
-
-        async def until_ended() -> None:
-            await asyncio.gather(run, return_exceptions=True)
-
-        thread = threading.Thread(target=lambda: loop.run_until_complete(until_ended()))
+        thread = threading.Thread(
+            target=lambda: loop.run_until_complete(asyncio.gather(run, return_exceptions=True))
+        )
         thread.start()
         try:
             made = Bed(live, specs, loop)

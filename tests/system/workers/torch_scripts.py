@@ -49,12 +49,6 @@ def models_outlive_groups() -> None:
     store = dist.HashStore()
     called, returned = threading.Event(), threading.Event()
 
-    def group_of(rank: int) -> InaProcessGroup:
-        return InaProcessGroup(store, rank, 2, timedelta(seconds=30), ranks=range(2))
-
-    def model_on(group: InaProcessGroup) -> DistributedDataParallel:
-        return DistributedDataParallel(torch.nn.Linear(2, 2), process_group=group)
-
     def late(future: Any) -> Any:
         """Be in gloo's thread without the interpreter's lock, which it wants back after the groups."""
         called.set()
@@ -63,8 +57,16 @@ def models_outlive_groups() -> None:
         return future.value()
 
     with ThreadPoolExecutor(2) as ranks:
-        groups = list(ranks.map(group_of, range(2)))
-        models = list(ranks.map(model_on, groups))
+        groups = list(
+            ranks.map(
+                lambda rank: InaProcessGroup(store, rank, 2, timedelta(seconds=30), ranks=range(2)), range(2)
+            )
+        )
+        models = list(
+            ranks.map(
+                lambda group: DistributedDataParallel(torch.nn.Linear(2, 2), process_group=group), groups
+            )
+        )
     works = [groups[0].allreduce([torch.ones(3)], dist.ReduceOp.MAX)]
     future = works[0].get_future().then(late)
     works.append(groups[1].allreduce([torch.ones(3)], dist.ReduceOp.MAX))
