@@ -4,7 +4,7 @@ PYTHON ?= python3
 # Two processes for each processor: tests wait for two fifths of their time. Each begins with tests that lie
 # beside each other, which share what they prepare.
 TESTERS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
-ALL_TESTS := -n $(TESTERS) --dist worksteal
+IN_PARALLEL := -n $(TESTERS) --dist worksteal
 # Tests start commands by the hundred, each of which would compile the sources anew.
 export PYTHONDONTWRITEBYTECODE :=
 VENV   := .venv
@@ -16,11 +16,11 @@ SOURCES := softswitch controller hostlib bmv2_topos ina examples benchmarks p4sr
 
 help:
 	@echo "make demo    train on 4 workers, every gradient summed in a P4 switch; no root needed"
-	@echo "make test    run the tests, but for slow ones"
+	@echo "make test    run the tests, except the slow ones"
 	@echo "make slow    run the slow tests: other launchers, installed packages, runs of pages, kills of machines"
-	@echo "make thorough   run both on all random cases and all of many of a kind, where the others try a share"
+	@echo "make thorough   run all tests, and try every random case, where 'make test' and 'make slow' try a share"
 	@echo "make lint    formatting, lint rules and types"
-	@echo "make check   both of these"
+	@echo "make check   make lint, then make test"
 	@echo "make docs    the pages of docs/ as a site: build/site/index.html"
 	@echo "make bench   pipeline, allreduce (beside gloo), several jobs at once, fallback server"
 	@echo "make bench-schedulers   the scheduling tables, on shipped samples; TRACES=DIR: on the public traces"
@@ -31,13 +31,13 @@ demo: $(VENV)/examples
 	$(BIN)/ina demo
 
 test: $(VENV)/dev
-	$(BIN)/python -m pytest $(or $(PYTEST_ARGS),$(ALL_TESTS) -m "not slow")
+	$(BIN)/python -m pytest $(or $(PYTEST_ARGS),$(IN_PARALLEL) -m "not slow")
 
 slow: $(VENV)/dev
-	$(BIN)/python -m pytest $(ALL_TESTS) -m slow
+	$(BIN)/python -m pytest $(IN_PARALLEL) -m slow
 
 thorough: $(VENV)/dev
-	$(BIN)/python -m pytest $(or $(PYTEST_ARGS),$(ALL_TESTS)) --thorough
+	$(BIN)/python -m pytest $(or $(PYTEST_ARGS),$(IN_PARALLEL)) --thorough
 
 lint: $(VENV)/dev
 	$(BIN)/ruff format --check $(SOURCES)

@@ -169,8 +169,8 @@ class ExternalRuns(RunFolders):
 
 
 LATE_S = 2.0
-"""Delay, in s, after which the end of a lease is noticed so late that this process must have been suspended:
-requests could not be answered meanwhile, and a new lease begins."""
+"""If a lease is found to have expired more than this time, in s, ago, this process was suspended meanwhile,
+and could not answer requests: a new lease begins."""
 
 
 class Holders:

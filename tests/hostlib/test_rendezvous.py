@@ -446,7 +446,7 @@ def test_a_launcher_whose_connection_breaks_is_gone() -> None:
 
 
 class TimedOut(socket.socket):
-    """A connection whose time-out a sender hears of. The kernel tells it once: who reads finds the end."""
+    """A connection whose next send reports a time-out; as in the kernel, a reader then gets the end only."""
 
     def send(self, *_: object) -> NoReturn:
         self.shutdown(socket.SHUT_RDWR)
