@@ -100,13 +100,12 @@ class Fleet:
         """By switch and job id: jobs that are moving to another region there."""
         self._unchanged: dict[str, _UnchangedSwitch] = {}
         """The switches that needed no action when they were compared last."""
-        self._known_jobs: dict[str, dict[int, Admission]] | None = None
-        """Jobs on the switches, by switch and job id: the jobs desired at the last comparison, plus the jobs
-        that this fleet has admitted since, minus the jobs that it has removed since. None: the switches' jobs
-        are not known."""
         self._desired: dict[str, dict[int, Admission]] = {}
-        """As `_known_jobs`, whether or not the jobs are on the switches: what has lost a job gets it back at
-        the next comparison, and no other job may be admitted in its place meanwhile."""
+        """By switch and job id: the jobs desired at the last comparison, plus the jobs that this fleet has
+        admitted since, minus the jobs that it has removed since. A switch that has lost one of these gets it
+        back at the next comparison, and no other job may be admitted in its place meanwhile."""
+        self._as_desired = False
+        """Whether the switches are known to have had these jobs, and no others, after the last write."""
         self._refused = False
         """Whether the last admission of several jobs failed; if so, the next jobs are admitted one by one."""
         self._counted: dict[tuple[str, int, int], tuple[Hashable, Mapping[str, int]]] = {}
@@ -119,14 +118,14 @@ class Fleet:
         """Add a switch; to replace a switch with the same name, `drop` that one first."""
         self.controllers = {**self.controllers, name: controller}
         self._unchanged.pop(name, None)
-        self._known_jobs = None
+        self._as_desired = False
 
     def drop(self, name: str) -> SwitchSession:
         """Forget a switch without changing its table rows; return the session with it, which stays open."""
         dropped = self.controllers[name]
         self.controllers = {each: at for each, at in self.controllers.items() if each != name}
         self._unchanged.pop(name, None)
-        self._known_jobs = None
+        self._as_desired = False
         self._moving = {at: job for at, job in self._moving.items() if at[0] != name}
         return dropped
 
@@ -236,7 +235,6 @@ class Fleet:
         errors: list[ControllerError] = []
         for name, job in children_first(tree):
             self._moving.pop((name, job.job), None)
-            self._desired.get(name, {}).pop(job.job, None)
             try:
                 done = self._bring_about([name], drop, moves=False)
                 if all(action.verb != "remove" for action in done.actions):
@@ -244,6 +242,8 @@ class Fleet:
                         raise self.controllers[name].no_such_job(job.job)
             except ControllerError as error:
                 errors.append(error)
+                self._as_desired = False
+            self._desired.get(name, {}).pop(job.job, None)
         return errors
 
     def renew(self, admission: TreeAdmission, registration: Registration) -> None:
@@ -323,6 +323,7 @@ class Fleet:
         trees = list(desired)
         wanted = per_switch(trees)
         self._desired = {name: {job.job: job for job in jobs} for name, jobs in wanted.items()}
+        self._as_desired = False
         for name in wanted:
             self._controller(name)
         if may_remove is None:
@@ -352,9 +353,7 @@ class Fleet:
         astir = {*decision.others, *(each.switch for each in (*done, *decision.actions))}
         astir |= {each.switch for each in decision.waiting}
         self._unchanged = {name: each for name, each in found.items() if name not in astir}
-        self._known_jobs = None
-        if self._unchanged.keys() == found.keys():
-            self._known_jobs = {name: {job.job: job for job in each.wanted} for name, each in found.items()}
+        self._as_desired = self._unchanged.keys() == found.keys() == self.controllers.keys()
 
         def again(now: Mapping[str, SwitchState]) -> Reconciliation:
             if any(observed[name] != each for name, each in now.items()):  # others have written there
@@ -416,7 +415,7 @@ class Fleet:
         """
         if not actions:
             return
-        known, self._known_jobs = self._known_jobs, None
+        as_desired, self._as_desired = self._as_desired, False
         adds = []
         for action in actions:
             if action.verb == "add":
@@ -434,12 +433,7 @@ class Fleet:
         self._refused = False
         for action in adds:
             self._applied(action)
-        if known is not None and {action.verb for action in actions} <= {"add", "remove", "clear"}:
-            for action in actions:
-                known.setdefault(action.switch, {}).pop(action.job, None)
-                if action.verb == "add" and action.admission is not None:
-                    known[action.switch][action.job] = action.admission
-            self._known_jobs = known
+        self._as_desired = as_desired and {action.verb for action in actions} <= {"add", "remove", "clear"}
 
     def _apply_stage(self, stage: Sequence[tuple[str, Write]], *, at_once: bool) -> None:
         """Apply writes, in order for each switch; with `at_once`, to all switches in parallel.
@@ -492,10 +486,7 @@ class Fleet:
         revisions = revisions or {}
         jobs_of = per_switch(desired)
         wanted = {name: {job.job: job for job in jobs} for name, jobs in jobs_of.items()}
-        present = self._known_jobs
-        if present is None or present.keys() != self.controllers.keys():
-            return False
-        if {name: jobs for name, jobs in present.items() if jobs} != wanted:
+        if not self._as_desired or {name: jobs for name, jobs in self._desired.items() if jobs} != wanted:
             return False
         try:
             for name, controller in self.controllers.items():

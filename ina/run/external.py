@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from controller.core import Cancelled, Ended
+from controller.switches.leases import RENEWALS_PER_LEASE
 from controller.vocabulary import Job, Topology
 from ina.errors import RunnerGone
 from ina.faults import fault_point
@@ -168,13 +169,11 @@ class ExternalRuns(RunFolders):
         return (self._of(number) / "status.json").exists()
 
 
-LATE_S = 2.0
-"""If a lease is found to have expired more than this time, in s, ago, this process was suspended meanwhile,
-and could not answer requests: a new lease begins."""
-
-
 class Holders:
     """Keeps the leases of external jobs, and ends jobs whose leases have expired.
+
+    Between two looks at most a quarter of a lease counts, as for the leases on switches
+    (`controller.switches.leases`): a process that was suspended could not answer requests.
 
     All calls must be made in the thread of the service's loop.
     """
@@ -183,6 +182,7 @@ class Holders:
         self._ledger = ledger
         self._runs = runs
         self._renewed_s: dict[str, float] = {}
+        self._looked_s = ledger.now_s
 
     @property
     def next_s(self) -> float:
@@ -207,19 +207,18 @@ class Holders:
         if not self._ledger.unfinished(name):
             return
         self.hear(name)
-        number = self.run_of(name)
-        if done is not None and number is not None:
+        if done is not None and (number := self.run_of(name)) is not None:
             self._runs.progress(number, name, done)
 
     def look(self) -> None:
         """End the jobs whose leases have expired. Raises StoreError, OSError."""
-        now_s = self._ledger.now_s
+        before_s, self._looked_s = self._looked_s, self._ledger.now_s
+        uncounted_s = max(0.0, self._looked_s - before_s - LEASE_S / RENEWALS_PER_LEASE)
         for name, renewed_s in list(self._renewed_s.items()):
+            self._renewed_s[name] = min(renewed_s + uncounted_s, self._looked_s)
             if not self._ledger.unfinished(name):
                 del self._renewed_s[name]
-            elif (late_s := now_s - renewed_s - LEASE_S) > LATE_S:
-                self.hear(name)
-            elif late_s > 0:
+            elif self._looked_s - self._renewed_s[name] > LEASE_S:
                 self.end(name, f"the launcher of its workers has not sent a request for {LEASE_S:g} s")
                 del self._renewed_s[name]
 

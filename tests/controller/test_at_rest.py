@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from controller import Deployment, Fleet, Region, SwitchSession, TreeAdmission, Uplink
+from controller.errors import NoSuchJob, Unreachable
 from controller.switches import forwarding
 from controller.switches.jobs import job_row
 from controller.switches.target import Entry, Kind, Revision
@@ -91,6 +94,23 @@ def test_no_job_is_admitted_in_place_of_one_that_switches_have_lost(
     assert fleet.reconcile([admission, second]).actions
     assert not fleet.reconcile([admission, second]).actions
     fleet.remove(second)
+
+
+def test_a_removal_that_fails_or_finds_nothing_leaves_switches_to_be_compared(
+    fleet: Fleet, admission: TreeAdmission, targets: Mapping[str, Recording]
+) -> None:
+    """Nothing was written: what is there is not known."""
+    second = fleet.admit(Deployment(TREES["two racks"], 8, mode="shared", fallback=FALLBACK))
+    for name in second.switches:
+        targets[name].before_turn = Mock(side_effect=chain([Unreachable("not now")], repeat(None)))
+    with pytest.raises(Unreachable):
+        fleet.remove(second)
+    assert not fleet.seems_reconciled([admission])
+    assert {action.verb for action in fleet.reconcile([admission]).actions} == {"remove"}
+    assert not fleet.reconcile([admission]).actions
+    with pytest.raises(NoSuchJob):
+        fleet.remove(second)
+    assert not fleet.seems_reconciled([admission])
 
 
 def test_another_desired_job_and_one_that_a_switch_has_lost_are_noticed(

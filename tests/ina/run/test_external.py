@@ -106,12 +106,13 @@ async def test_a_controller_that_starts_again_gives_holders_a_whole_lease(served
     await served.clean()
 
 
-async def test_a_controller_that_was_suspended_gives_holders_a_whole_lease(served: Served) -> None:
+@pytest.mark.parametrize("leases", [0.9, 1.05, 2.0])
+async def test_a_controller_that_was_suspended_gives_holders_time(served: Served, leases: float) -> None:
     """It ended them after SIGSTOP and SIGCONT: no request had arrived while it did not run itself."""
     await served.daemon.admit(external(), holder="")
     await served.state("job", "running")
-    served.loop.now_s += 2 * LEASE_S
-    await asyncio.sleep(1.0)
+    served.loop.now_s += leases * LEASE_S
+    await asyncio.sleep(LEASE_S / 2)
     assert served.daemon.reports.record("job").state == "running"
     await served.until(lambda: served.daemon.reports.record("job").over, LEASE_S + 5)
     await served.clean()
