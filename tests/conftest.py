@@ -32,6 +32,7 @@ SLOW = {
 
 # A thousand processes are started: only the first is to compile our modules.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.pop("PYTHONUNBUFFERED", None)  # it hides output that is not flushed
 sys.dont_write_bytecode = False
 if str(started.FOLDER) not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
     os.environ["PYTHONPATH"] = os.pathsep.join(

@@ -84,6 +84,15 @@ def _main() -> int:
         return _run()
     finally:
         logging.getLogger().removeHandler(_messages)
+        _discard_unwritten()
+
+
+def _discard_unwritten() -> None:
+    """Discard output that cannot be written: Python would try again at its end, and report it then."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run() -> int:
@@ -95,6 +104,7 @@ def _run() -> int:
         if call := _parsed(line, server and "--help" not in line):
             screen.progress("")
             call()
+            sys.stdout.flush()
             return 0
         with quickly():
             from ina.cli.commands import app

@@ -155,6 +155,8 @@ WITH_EXAMPLES = sorted(
 
 @pytest.mark.parametrize("module", WITH_EXAMPLES)
 def test_examples_in_docstrings_hold(module: str) -> None:
+    if module.startswith("hostlib.torch"):
+        pytest.importorskip("torch")
     found = doctest.testmod(importlib.import_module(module))
     assert found.attempted
     assert not found.failed, "see above: what was expected, and what came"

@@ -24,6 +24,7 @@ from ina.cli.command import Failure
 from ina.cli.declared import flattened, read
 from ina.cli.fallback import fallback
 from ina.cli.switch import switch as ina_switch
+from tests.extras import needs
 from tests.system.command import TORCHRUN
 from tests.system.test_options import commands
 
@@ -135,6 +136,7 @@ def test_wrong_usage_of_what_ranks_start_is_told(name: str, line: list[str], why
     assert (str(told.value), told.value.exit_code) == (why, 2)
 
 
+@needs("torch")
 def test_ranks_train_where_the_library_of_the_command_line_cannot_be_imported(
     tmp_path: Path, write_file: Callable[[str, str], Path]
 ) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("torch")
+
 import hostlib
 from ina.run.groups import slots_to_try
 from tests.effort import if_thorough
@@ -22,12 +24,6 @@ from tests.system.attached import open_switch
 from tests.system.command import ROOT, TORCHRUN, WORKERS, ina, report, until
 from tests.system.sharded import PACKET_BYTES, both
 from tests.system.torch_group import Ranks
-
-# --------------------------------------------------------------------- the backend "ina" of torch.dis
-
-
-pytestmark = needs("torch")
-
 
 SCRIPTS = str(WORKERS / "torch_scripts.py")
 

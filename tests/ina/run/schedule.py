@@ -143,9 +143,10 @@ class Schedule:
             self._task(self._read(self.daemon))
 
     async def _read(self, daemon: Daemon) -> None:
-        async for decision in daemon.watch(self.seen[-1] if self.seen else 0):
-            self.seen.append(decision.number)
-            await asyncio.sleep(self.rng.uniform(0.0, 2.0))
+        async with contextlib.aclosing(daemon.watch(self.seen[-1] if self.seen else 0)) as decisions:
+            async for decision in decisions:
+                self.seen.append(decision.number)
+                await asyncio.sleep(self.rng.uniform(0.0, 2.0))
 
     async def _bury(self) -> None:
         """Have nothing of the dead daemon be left, and start another."""
