@@ -475,9 +475,9 @@ class Fleet:
     ) -> bool:
         """Return whether `reconcile` would find nothing to do, as far as is known without reading all rows.
 
-        A change of the desired jobs is noticed. A restart of a switch in `revisions` is noticed without a
-        request. For any other switch with jobs, one job's row is read. It shows whether the switch answers,
-        was restarted, or has lost this job. Changes of other rows by another process are not noticed.
+        A change of the desired jobs is noticed, and, without a request, a change of a switch in `revisions`.
+        For any other switch with jobs, one job's row is read. It shows whether the switch answers, was
+        restarted, or has lost this job. Changes of other rows by another process are not noticed.
 
         Args:
             desired: All jobs that should be there.
@@ -491,8 +491,7 @@ class Fleet:
         try:
             for name, controller in self.controllers.items():
                 if (revision := revisions.get(name)) is not None:
-                    known = self._unchanged[name].revision if name in self._unchanged else None
-                    if known is None or known.booted_ns != revision.booted_ns:
+                    if name not in self._unchanged or self._unchanged[name].revision != revision:
                         return False
                 elif jobs := wanted.get(name):
                     controller.check(next(reversed(jobs.values())))

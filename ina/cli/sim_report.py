@@ -6,7 +6,7 @@ import itertools
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -252,13 +252,13 @@ def swept(
     return Reply(result, [_swept_table(simulation, values, rows, seeds), took])
 
 
-def settings(swept: Sequence[str], rows: Sequence[ResultRow]) -> list[dict[str, Value]]:
+def settings(swept: Collection[str], rows: Sequence[ResultRow]) -> list[dict[str, Value]]:
     """Return the combinations of swept settings in `rows`, each once, in order."""
     found = dict.fromkeys(tuple(row[name] for name in swept) for row in rows)
     return [dict(zip(swept, values, strict=True)) for values in found]
 
 
-def figures(swept: Sequence[str], rows: Sequence[ResultRow]) -> list[str]:
+def figures(swept: Collection[str], rows: Sequence[ResultRow]) -> list[str]:
     """Return the names of the columns of `rows` that are measurements, not settings or seeds."""
     return [name for name in rows[0] if name not in (*swept, "seed")]
 
@@ -276,14 +276,13 @@ HEADINGS = {
 def _swept_table(
     simulation: Simulation, swept: Mapping[str, Sequence[Value]], rows: Sequence[ResultRow], seeds: int
 ) -> Listing:
-    names = [*swept]
     of_jobs = {f"{job.name}_jct_s": job.name for job in simulation.jobs} if len(simulation.jobs) > 1 else {}
-    shown = {name: text for name in figures(names, rows) if (text := (HEADINGS | of_jobs).get(name))}
-    if names:
-        columns = [*names, *shown.values()]
+    shown = {name: text for name in figures(swept, rows) if (text := (HEADINGS | of_jobs).get(name))}
+    if swept:
+        columns = [*swept, *shown.values()]
         lines = [
             [*map(_text, setting.values()), *(_cell(rows, setting, name) for name in shown)]
-            for setting in settings(names, rows)
+            for setting in settings(swept, rows)
         ]
     else:
         columns = ["", "value"]
@@ -297,8 +296,7 @@ def _cell(rows: Sequence[ResultRow], setting: Mapping[str, Value], name: str) ->
     values = _measured(rows, setting, name)
     if not values:
         return "-"
-    parts = [statistics.fmean(values), min(values), max(values)]
-    mean, least, most = (_figure(name, value) for value in parts)
+    mean, least, most = (_figure(name, of(values)) for of in (statistics.fmean, min, max))
     return mean if least == most else f"{mean} ({least}..{most})"
 
 
@@ -329,13 +327,12 @@ def _swept_result(
         "sweep": {name: list(values) for name, values in swept.items()},
         "seeds": list(range(simulation.seed, simulation.seed + seeds)),
     }
-    names = [*swept]
     spreads = [
         {
             **setting,
-            **{name: _spread(_measured(rows, setting, name)) for name in figures(names, rows)},
+            **{name: _spread(_measured(rows, setting, name)) for name in figures(swept, rows)},
         }
-        for setting in settings(names, rows)
+        for setting in settings(swept, rows)
     ]
     return Result("sim", setup, {"settings": spreads, "runs": [dict(row) for row in rows]})
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from textwrap import shorten
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from controller import Admission, Fleet, NoProgram, Registration, SwitchSession, TreeAdmission
 from controller.errors import Refused
@@ -177,12 +177,9 @@ def _lease(job: Admission, *, expired: bool, renewed: bool) -> str:
     return "renewed" if renewed else "not watched"
 
 
-def _row(number: str, job: Mapping[str, object]) -> list[str]:
-    first, slots = job["first_slot"], job["slots"]
-    assert isinstance(first, int)
-    assert isinstance(slots, int)
-    age_s, goodput_bps, lease_s = (job[name] for name in ("age_s", "goodput_bps", "lease_s"))
-    length = f"{lease_s:.0f} s" if isinstance(lease_s, float | int) else ""
+def _row(number: str, job: Mapping[str, Any]) -> list[str]:
+    first, slots, age_s, lease_s = (job[name] for name in ("first_slot", "slots", "age_s", "lease_s"))
+    length = "" if lease_s is None else f"{lease_s:.0f} s"
     known = "" if job["lease"] == "not watched" else str(job["lease"])
     return [
         number,
@@ -190,8 +187,8 @@ def _row(number: str, job: Mapping[str, object]) -> list[str]:
         str(job["workers"]),
         f"{first} to {first + slots - 1}" if slots else "none",
         str(job["since"] or "unknown")[:19].replace("T", " "),
-        f"{age_s:.0f} s" if isinstance(age_s, float | int) else "unknown",
-        rate(goodput_bps) if isinstance(goodput_bps, float | int) and goodput_bps else "",
+        "unknown" if age_s is None else f"{age_s:.0f} s",
+        rate(job["goodput_bps"]) if job["goodput_bps"] else "",
         "" if job["priority"] is None else str(job["priority"]),
         ", ".join(filter(None, (length, known))),
         _shown(job["user"]),
@@ -235,9 +232,6 @@ def remove(
             fleet.remove(TreeAdmission({running.switch: present[job]}))
     result = Result("remove", {"switch": running.switch, "jobs": wanted}, {"removed": len(wanted)})
     return Reply(result, [f"removed job {job}" for job in wanted])
-
-
-_UNIMPLEMENTED = "UNIMPLEMENTED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,18 +350,18 @@ def counters(asked: WantedCells) -> Reply:
 def _list_counters(cells: CellReader, switch: str) -> Reply:
     described, rows = {}, []
     for counter in cells.counters.values():
-        found = cells.counts(counter)
-        packets, total = sum(each.packets or 0 for each in found), sum(each.bytes or 0 for each in found)
-        described[counter.name] = {"table": counter.table, "cells": len(found)}
-        described[counter.name] |= {"packets": packets} if counter.counts_packets else {}
-        described[counter.name] |= {"bytes": total} if counter.counts_bytes else {}
+        found = [_counts(each) for each in cells.counts(counter)]
+        counted = {"packets": counter.counts_packets, "bytes": counter.counts_bytes}
+        totals = {
+            unit: sum(each[unit] for each in found) for unit, is_counted in counted.items() if is_counted
+        }
+        described[counter.name] = {"table": counter.table, "cells": len(found), **totals}
         entries = "entry" if len(found) == 1 else "entries"
         rows.append(
             [
                 counter.name,
                 f"{count(len(found))} {f'{entries} of {counter.table}' if counter.table else 'cells'}",
-                count(packets) if counter.counts_packets else "-",
-                count(total) if counter.counts_bytes else "-",
+                *(count(totals[unit]) if unit in totals else "-" for unit in counted),
             ]
         )
     title = f"counters of the switch at {cells.address}"
@@ -428,7 +422,7 @@ def _read(cells: CellReader, register: Register, wanted: tuple[int, ...]) -> lis
     try:
         return cells.values(register, wanted)
     except Refused as error:
-        if error.code != _UNIMPLEMENTED:
+        if error.code != "UNIMPLEMENTED":
             raise
         raise Failure(
             f"the switch at {cells.address} cannot read registers over P4Runtime ({error}): P4Runtime does"
@@ -455,7 +449,7 @@ def _list_registers(cells: CellReader, switch: str) -> Reply:
 def _kind(register: Register) -> tuple[str, int, int]:
     """Return a register's name without the number at its end, its number of cells, and the bits per cell.
 
-    `ina switch cells` lists registers with the same three values, such as one for each lane, in one row.
+    `ina registers` lists registers with the same three values, such as one for each lane, in one row.
     """
     return re.sub(r"\d+$", "", register.name), register.size, register.bits
 

@@ -18,8 +18,9 @@ from ina.run.network import Network
 from ina.run.steps import HeldRun
 from ina.run.threads import Threads
 
-WHOLE_S = 10.0
-"""Interval, in s, at which all table entries are compared, even if no switch reports a change."""
+WHOLE_S = 4.0
+"""Interval, in s, at which all table entries of switches that report no changes are compared. Workers wait
+for packets twice as long."""
 SOON_S = 0.25
 """Interval, in s, of checks while a job waits for a switch, a switch does not answer, or a link is down."""
 GONE_S = 3.0

@@ -98,7 +98,7 @@ class Network(Protocol):
         Args:
             admissions: The jobs that the switches should have.
             wiring: The cluster.
-            whole: Whether to compare all table entries even if no switch reports a change.
+            whole: Whether to compare all table entries of switches that report no changes, too.
             silent: The switches that did not answer at the last comparison.
 
         Switches that do not answer are left out. Raises ControllerError.
@@ -257,6 +257,7 @@ class ClusterNetwork:
         No report is requested from the switches in `silent`.
         """
         reports = self._look(silent)  # before any comparison, so later changes are seen next time
+        whole = whole and len(_revisions(reports)) < len(self._fleet.controllers)
         if not whole and self._at_rest(admissions, wiring, reports):
             return ReconcileReport(()), _links(wiring, reports)
         report = self.reconcile(admissions, wiring, reports)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -20,7 +21,8 @@ CONTENDERS = [("ina", "ina"), ("ina", "block16"), ("gloo", "gloo")]
 
 def rank(path: Path, library: str, answer: Callable[[str], float | None]) -> threading.Thread:
     def run() -> None:
-        with joined(str(path), library) as (turns, tell):
+        # the turns may end before it has joined
+        with contextlib.suppress(ConnectionError), joined(str(path), library) as (turns, tell):
             for name in turns:
                 if (elapsed := answer(name)) is None:
                     return

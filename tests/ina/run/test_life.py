@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from controller import Fleet, TreeAdmission
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import BadSpec, Job
+from hostlib.core import TIMEOUT_S
 from ina.errors import Conflict
 from tests.ina.run.served import CLUSTER, LEFT, RIGHT, Served
 
@@ -30,6 +32,24 @@ async def test_a_job_that_gives_up_while_a_switch_hangs_starts_again(served: Ser
     assert not daemon.reports.record("own").over, daemon.reports.record("own").reason
     assert "s to answer; rank 0 exited with status 1" in " ".join(served.texts("own"))
     assert await served.over() == ["completed"]
+    await served.clean()
+
+
+@pytest.mark.parametrize("after_s", [0.0, 1.5, 3.0, 5.0, 8.0])
+async def test_a_job_that_was_removed_from_a_switch_is_back_while_its_workers_wait(
+    served: Served, after_s: float
+) -> None:
+    """Found by a soak: up to 10 s passed until all rows of a switch were compared, and workers wait 8."""
+    await served.submit("own", 2000, WIDE)
+    (hold,) = served.daemon.ledger.holds.values()
+    own = hold.admissions["own"]
+    await served.submit("beside", 2000, SERVERS[1:3])
+    for name in own.switches:
+        await asyncio.sleep(after_s)
+        at = served.world.connect(name)
+        Fleet({name: at}).remove(TreeAdmission({name: at.jobs()[own.job]}))
+        await served.until(lambda at=at: own.job in at.jobs(), TIMEOUT_S * 3 / 4)
+    assert await served.over() == ["completed"] * 2
     await served.clean()
 
 
