@@ -399,4 +399,5 @@ def test_ranks_find_the_job_as_a_controller_has_admitted_it(here: Cluster, tmp_p
     until(lambda: len(here.jobs()) == 1)  # it runs on without the controller
     service.start()
     service.cancel("a")
+    service.until(service.clean)
     service.end()

@@ -111,6 +111,7 @@ def wanted(end: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", effort.some(["oldest", "newest"], every=2))
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="the oldest releases are for Python 3.11")
 def test_commands_and_ranks_work_with_the_releases_of_each_end(end: str, tmp_path: Path) -> None:
     """The newest are those that a new environment has, in which all other tests run."""
     options = ["--quiet", "--no-compile", "--target", str(tmp_path)]

@@ -112,6 +112,7 @@ def test_the_tutorial_with_root(
 
 
 @pytest.mark.parametrize("name", [pytest.param("embedded", marks=NETNS), pytest.param("bmv2", marks=BMV2)])
+@pytest.mark.skipif(shutil.which("ping") is None, reason="needs ping")
 def test_the_first_testbed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INA_TESTBEDS", str(tmp_path))
     (tmp_path / "page").mkdir()
