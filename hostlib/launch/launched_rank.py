@@ -12,8 +12,8 @@ srun       ``SLURM_PROCID SLURM_NTASKS SLURM_LOCALID SLURM_TASKS_PER_NODE``     
 
 If several launchers' variables are set, the first launcher of the table counts. Only this launcher's
 variables identify a launch, not the parent process. So the ranks of a launch find each other even if a
-script of its own starts each rank. `mpirun` is Open MPI's: ranks of MPICH's or Intel MPI's are refused,
-because its variables do not identify a launch.
+script of its own starts each rank. `mpirun` is Open MPI's: ranks of MPICH's, of Intel MPI's and of horovodrun
+are refused, because no variable of theirs identifies a launch.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ _STEP: Final = (
     *("SLURM_JOB_ID", "SLURM_STEP_ID"),
     *("SLURM_RESTART_COUNT", "SLURM_STEP_LAUNCHER_PORT", "SLURM_CLUSTER_NAME"),
 )
+_REFUSED: Final = {"PMI_SIZE": "the mpirun of MPICH or Intel MPI", "HOROVOD_SIZE": "horovodrun"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +64,18 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank |
 
     Raises:
         ConfigError: a variable is not a valid number, or the variables that identify the launch are missing,
-            as in MPICH.
+            as in MPICH's mpirun and horovodrun.
     """
     for read in (_torchrun, _openmpi, _slurm):
         if found := read(environment):
             _check(found)
             return found
-    if (size := environment.get("PMI_SIZE", "1")) != "1":
-        raise ConfigError(
-            f"this is one of {size} ranks of MPICH or Intel MPI (PMI_SIZE), whose mpirun does not identify a "
-            "launch: start the ranks with `ina run`, torchrun, srun, or the mpirun of Open MPI"
-        )
+    for variable, launcher in _REFUSED.items():
+        if (size := environment.get(variable, "1")) != "1":
+            raise ConfigError(
+                f"this is one of {size} ranks of {launcher} ({variable}), which does not identify a launch: "
+                "start them with `ina run`, torchrun, srun, or the mpirun of Open MPI"
+            )
     return None
 
 
