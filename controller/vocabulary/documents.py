@@ -100,7 +100,7 @@ class Document:
 
 def hint(key: str, known: Collection[str]) -> str:
     """Return a hint for an error: the known name that is similar to `key`; if none is, the known names."""
-    if close := difflib.get_close_matches(key, known, n=1):
+    if close := difflib.get_close_matches(key, known, n=1, cutoff=0.65):
         return f"did you mean {close[0]!r}?"
     more = f" and {len(known) - MAX_SHOWN:,} more" if len(known) > MAX_SHOWN else ""
     return f"known are {', '.join([*known][:MAX_SHOWN])}{more}"

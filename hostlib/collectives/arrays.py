@@ -98,16 +98,20 @@ def stage(array: ArrayLike | Tensor, out: Output | None = None) -> Staged:
         return staged(target, lambda: _like(array, _cast(target, dtype).reshape(given.shape)))
     if _is_direct(memory, wire_dtype):
         target = source if memory is given else memory.reshape(-1)
-        if (
-            target is not source
-            and is_direct
-            and np.may_share_memory(source, target)
-            and source.ctypes.data != target.ctypes.data
-        ):
-            source = source.copy()
+        source = _unchanged(source, target)
         return staged(target, lambda: out)
     staging = np.empty_like(source) if is_direct else source
     return staged(staging, lambda: _copy_to(out, memory, staging))
+
+
+def _unchanged(source: NDArray[Any], target: NDArray[Any], offset: int = 0) -> NDArray[Any]:
+    """Return `source`, or a copy of it if writing `target` could change its values before they are read.
+
+    It does not if `target` begins `offset` bytes after `source`: each value is read before its place is
+    written.
+    """
+    shared = target is not source and np.may_share_memory(source, target)
+    return source.copy() if shared and target.ctypes.data - source.ctypes.data != offset else source
 
 
 def stage_shard(array: ArrayLike | Tensor, whole: Staged, out: Output | None, rank: int, size: int) -> Staged:
@@ -132,7 +136,6 @@ def stage_shard(array: ArrayLike | Tensor, whole: Staged, out: Output | None, ra
         )
     shape = (whole.shape[0] // size, *whole.shape[1:])
     length = len(whole.source) // size
-    own = whole.source[rank * length : (rank + 1) * length]
     if out is None:
         target = np.empty(length, whole.source.dtype)
         return whole._replace(
@@ -141,9 +144,7 @@ def stage_shard(array: ArrayLike | Tensor, whole: Staged, out: Output | None, ra
     memory = _writable(out, shape, whole.dtype, what="a shard")
     if _is_direct(memory, whole.source.dtype):
         target = memory.reshape(-1)
-        source = whole.source
-        if np.may_share_memory(target, source) and target.ctypes.data != own.ctypes.data:
-            source = source.copy()
+        source = _unchanged(whole.source, target, rank * target.nbytes)
         return whole._replace(source=source, target=target, finish=lambda: out)
     target = np.empty(length, whole.source.dtype)
     return whole._replace(target=target, finish=lambda: _copy_to(out, memory, target))
@@ -173,6 +174,7 @@ def stage_shards(array: ArrayLike | Tensor, out: Output | None, rank: int, size:
     whole_words = given.nbytes % _WORD == 0 and memory.flags.c_contiguous
     target = _words(memory) if whole_words else np.empty(size * len(source), np.int32)
     mine = target[rank * len(source) : (rank + 1) * len(source)]
+    source = _unchanged(source, target, -rank * source.nbytes)
 
     def finish() -> Any:
         if mine.ctypes.data != source.ctypes.data:

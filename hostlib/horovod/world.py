@@ -382,15 +382,13 @@ def _init_process_group() -> str:
         return _torchruns(*(os.environ.get(name) for name in _TORCHRUNS)).join()
     if (place := launched_rank()) is not None:
         return _launchers(place).join()
-    dist.init_process_group("ina", store=dist.HashStore(), rank=0, world_size=1)
-    return ""
+    return _Meeting(dist.HashStore(), rank=0, size=1).join()
 
 
 @functools.cache
 def _torchruns(*_: str | None) -> _Meeting:
     """Return the meeting place for these values of the variables `_TORCHRUNS`."""
-    store, rank, size = next(rendezvous("env://"))
-    return _Meeting(store, rank, size)
+    return _Meeting(*next(rendezvous("env://")))
 
 
 @functools.cache

@@ -12,7 +12,8 @@ srun       ``SLURM_PROCID SLURM_NTASKS SLURM_LOCALID SLURM_TASKS_PER_NODE``     
 
 If several launchers' variables are set, the first launcher of the table counts. Only this launcher's
 variables identify a launch, not the parent process. So the ranks of a launch find each other even if a
-script of its own starts each rank.
+script of its own starts each rank. `mpirun` is Open MPI's: ranks of MPICH's, of Intel MPI's and of horovodrun
+are refused, because no variable of theirs identifies a launch.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ TORCH_VARIABLES: Final = (
     "MASTER_PORT",
 )
 _PMIX: Final = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")
-_STEP: Final = ("SLURM_JOB_ID", "SLURM_STEP_ID")
-_STEP_MORE: Final = ("SLURM_RESTART_COUNT", "SLURM_STEP_LAUNCHER_PORT", "SLURM_CLUSTER_NAME")
+_STEP: Final = (
+    *("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    *("SLURM_RESTART_COUNT", "SLURM_STEP_LAUNCHER_PORT", "SLURM_CLUSTER_NAME"),
+)
+_REFUSED: Final = {"PMI_SIZE": "the mpirun of MPICH or Intel MPI", "HOROVOD_SIZE": "horovodrun"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +63,19 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank |
     """Return this process's rank among the ranks that a launcher started; None without a launcher.
 
     Raises:
-        ConfigError: a variable is not a valid number, or the variables that identify the launch are missing.
+        ConfigError: a variable is not a valid number, or the variables that identify the launch are missing,
+            as in MPICH's mpirun and horovodrun.
     """
     for read in (_torchrun, _openmpi, _slurm):
         if found := read(environment):
             _check(found)
             return found
+    for variable, launcher in _REFUSED.items():
+        if (size := environment.get(variable, "1")) != "1":
+            raise ConfigError(
+                f"this is one of {size} ranks of {launcher} ({variable}), which does not identify a launch: "
+                "start them with `ina run`, torchrun, srun, or the mpirun of Open MPI"
+            )
     return None
 
 
@@ -73,8 +84,7 @@ def torch_variables(rank: int, size: int, store: tuple[str, int]) -> dict[str, s
 
     `store` is the address where rank 0 will listen.
     """
-    values = (rank, size, rank, size, *store)
-    return {name: str(value) for name, value in zip(TORCH_VARIABLES, values, strict=True)}
+    return dict(zip(TORCH_VARIABLES, map(str, (rank, size, rank, size, *store)), strict=True))
 
 
 def _torchrun(environment: Mapping[str, str]) -> LaunchedRank | None:
@@ -116,7 +126,7 @@ def _slurm(environment: Mapping[str, str]) -> LaunchedRank | None:
         _number(environment, "SLURM_NTASKS"),
         _number(environment, "SLURM_LOCALID"),
         _tasks_here(environment),
-        _identity("srun", environment, (*_STEP, *_STEP_MORE), needed=_STEP[:1]),
+        _identity("srun", environment, _STEP, needed=_STEP[:1]),
     )
 
 

@@ -331,10 +331,8 @@ def _admitted(settings: AdmitSettings) -> JobResult:
     for option, value in given.items():
         refuse(value, f"{option}: the controller decides this for its switches; leave it out")
     spec = settings.spec()
-    try:
-        from ina.run.holder import ExternalJob, hold
-    except ImportError as error:
-        raise Failure(f"--controller needs {error.name}: pip install 'ina[service]'") from error
+    from ina.run.holder import ExternalJob, hold
+
     names = names_of(settings.machine or [",".join(known_as())], len(spec.machines))
     if len(names) > 1 and settings.listen is None:
         raise Failure(

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from ina.cli.command import FAILED, INTERNAL, USAGE
 
 _NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+_OURS = ("bmv2_topos", "controller", "hostlib", "ina", "p4src", "softswitch")
+_OF_SERVICE = ("fastapi", "httpx", "pydantic", "starlette", "uvicorn")
 
 
 class Interrupted(SystemExit):
@@ -36,6 +38,9 @@ def verdict(error: BaseException) -> tuple[str, int]:
             return str(error), FAILED
         case ImportError() if "google.protobuf" in str(error):
             return _other_protobuf(error), FAILED
+        case ImportError(name=str() as module) if (package := module.partition(".")[0]) not in _OURS:
+            extra = "[service]" if package in _OF_SERVICE else ""
+            return f"this command needs {package}: pip install 'ina{extra}' ({error})", FAILED
         case Exception() if code := getattr(error, "exit_code", 0):
             return _message(error), code
         case _:

@@ -137,7 +137,7 @@ class FaultOptions:
 
         `loss` is the port's probability of loss; None: the value of --loss. Raises Failure.
         """
-        from controller.vocabulary.topology import MAX_RATE_BPS
+        from controller.vocabulary.topology import MAX_RATE_BPS, MAX_S
 
         chances = {
             "loss": self.loss if loss is None else loss,
@@ -147,16 +147,13 @@ class FaultOptions:
         }
         for name, value in chances.items():
             check_chance(f"--{name}", value)
-        for name, value, least in (
-            ("delay", self.delay, 0),
-            ("rate", self.rate_bps, 0),
-            ("queue", self.queue, 1),
+        for name, value, least, most, unit in (
+            ("delay", self.delay, 0, MAX_S, "seconds"),
+            ("rate", self.rate_bps, 0, MAX_RATE_BPS, "bits per second"),
+            ("queue", self.queue, 1, 1e12, "packets"),
         ):
             refuse(not least <= value < math.inf, f"--{name} {value:g}: want {least} or more")
-        refuse(
-            self.rate_bps > MAX_RATE_BPS,
-            f"--rate {self.rate_bps:g}: want 0 to {MAX_RATE_BPS:g} bits per second",
-        )
+            refuse(value > most, f"--{name} {value:g}: want {least} to {most:g} {unit}")
         numbers = {**chances, "delay": self.delay, "rate": self.rate_bps}
         given = [f"{name}={value!r}" for name, value in numbers.items() if value]
         return ",".join([*given, f"queue={self.queue}"] if self.rate_bps else given)

@@ -318,8 +318,16 @@ class SwitchOptions:
         connection = tls.tls(self.switch)
         ports = options.parse_numbers("--ports", self.ports)
         if self.switch == EMBEDDED:
-            for option, given in (("--tls-ca", connection), ("--replace-program", self.replace_program)):
-                refuse(given and not cluster, f"{option} is for a running switch: give --switch ADDRESS, too")
+            for option, given in (
+                ("--tls-ca", connection),
+                ("--replace-program", self.replace_program),
+                ("--udp-base", self.udp_base),
+                ("--worker-base", self.worker_base),
+            ):
+                refuse(
+                    given not in (None, False) and not cluster,
+                    f"{option} is for a running switch: give --switch ADDRESS, too",
+                )
             return None
         refuse(
             self.p4runtime is not None,

@@ -99,6 +99,8 @@ def test_a_second_torchrun_with_the_same_port_is_another_launch() -> None:
         (TORCHRUN | {"LOCAL_WORLD_SIZE": "9"}, "9 ranks on this machine, of 8"),
         ({"OMPI_COMM_WORLD_RANK": "0"}, "OMPI_COMM_WORLD_SIZE is None"),
         (SLURM | {"SLURM_TASKS_PER_NODE": "2(x"}, "SLURM_TASKS_PER_NODE is '2(x'"),
+        ({"PMI_SIZE": "2"}, "this is one of 2 ranks of the mpirun of MPICH or Intel MPI (PMI_SIZE), which"),
+        ({"HOROVOD_SIZE": "3"}, "this is one of 3 ranks of horovodrun (HOROVOD_SIZE), which does not"),
         (SLURM | {"SLURM_NODEID": "4"}, "SLURM_TASKS_PER_NODE is '2(x3),1'"),
     ],
 )

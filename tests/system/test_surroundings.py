@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import signal
@@ -10,7 +11,6 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import google.protobuf
 import pytest
 
 from hostlib.launch import command_line
@@ -88,11 +88,20 @@ def test_a_folder_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
     assert "the current directory no longer exists: change to another one" in done.stderr
 
 
-def test_an_older_protobuf_is_named_with_what_mends_it(tmp_path: Path) -> None:
-    """As `pip install p4runtime-shell` leaves it in the environment of `ina`."""
-    (installed,) = google.protobuf.__path__
-    shutil.copytree(installed, tmp_path / "google" / "protobuf")
-    (tmp_path / "google" / "protobuf" / "runtime_version.py").unlink()
+@pytest.mark.parametrize(
+    ("package", "lost", "advice"),
+    [
+        # as `pip install p4runtime-shell` leaves it in the environment of `ina`
+        ("google.protobuf", "runtime_version.py", "run 'pip install --upgrade protobuf'"),
+        ("p4", "v1/p4runtime_pb2.py", "this command needs p4: pip install 'ina' ("),
+    ],
+)
+def test_a_package_that_lacks_a_part_is_named_with_what_mends_it(
+    tmp_path: Path, package: str, lost: str, advice: str
+) -> None:
+    copied = tmp_path / package.replace(".", "/")
+    shutil.copytree(*importlib.import_module(package).__path__, copied)
+    (copied / lost).unlink()
     done = subprocess.run(
         [sys.executable, "-P", "-m", "ina", "switch", "--port", "1=udp:27001:28001"],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{started.PATH}"},
@@ -101,7 +110,7 @@ def test_an_older_protobuf_is_named_with_what_mends_it(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == FAILED
-    assert "run 'pip install --upgrade protobuf'" in done.stderr
+    assert advice in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ina.cli.command import FAILED, Declared, Failure, Listing, failing_at, refuse
+from ina.cli.command import FAILED, Declared, Listing, failing_at, refuse
 
 if TYPE_CHECKING:
     from ina.run.client import Client
@@ -68,10 +68,8 @@ class ControllerOptions:
 
         Raises Failure if there is no connection, or if the controller refuses a request inside the context.
         """
-        try:
-            from ina.run.client import Client
-        except ImportError as error:
-            raise Failure(f"--controller needs {error.name}: pip install 'ina[service]'") from error
+        from ina.run.client import Client
+
         refuse(not self.controller, "--controller is missing: give --controller URL, or set INA_CONTROLLER")
         bad_ca = failing_at(f"--controller-ca {self.controller_ca}", OSError, exit_code=FAILED)
         with bad_ca, failing_at("--controller", ValueError):

@@ -251,11 +251,8 @@ def controller(context: typer.Context, asked: ControllerSettings) -> None:
     if asked.state is None:
         raise Failure("--state is missing: give --state DIR, where the controller keeps its state", USAGE)
     asked.check()
-    try:
-        with quickly():
-            from ina.cli.service.serving import serve
-    except ImportError as error:
-        raise Failure(f"ina controller needs {error.name}: pip install 'ina[service]'") from error
+    with quickly():
+        from ina.cli.service.serving import serve
     serve(asked, asked.state.absolute())  # its processes have other working directories
 
 

@@ -431,6 +431,10 @@ def test_jobs_have_names_even_without() -> None:
         ("[[job]]\nworkers = true", "job 'job1': workers = true: want a whole number"),
         ("[[job]]\nworker = 1", "job 'job1': unknown key 'worker'; did you mean 'workers'?"),
         ("[[job]]\nxyz = 1", "job 'job1': unknown key 'xyz'; known are name, workers, gpus_per_worker"),
+        (
+            "[[job]]\nfolder = '.'",
+            "job 'job1': unknown key 'folder'; known are name, workers, gpus_per_worker",
+        ),
         ("[[job]]\nworkers = 1\ncompute_s = -1", "compute_s = -1: want seconds, from 0"),
         ("[[job]]\nworkers = 1\ncompute_s = nan", "compute_s = nan: want seconds"),
         ("[[job]]\nworkers = 1\ncongestion = 'cubic'", "want one of 'fixed', 'aimd', 'a2tp', 'tcp'"),

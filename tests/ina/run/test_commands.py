@@ -303,7 +303,7 @@ def test_a_package_that_is_missing_is_named_with_what_to_install(
     for name in [name for name in sys.modules if name.startswith(anew)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
-    code, text = refusal(ina(*arguments))
+    text, code = verdict(ina(*arguments).exception)
     assert code == FAILED
     assert f"needs {missing}: pip install 'ina[service]'" in text
 
