@@ -107,14 +107,13 @@ class Served:
         """Return what was decided about a job, in words."""
         return [each["text"] for each in self.daemon.reports.explain(name)["decisions"]]
 
-    async def state(self, name: str, state: str, *, renewing: bool = True) -> None:
-        """Let time go on until a job is in a state."""
+    async def state(self, name: str, state: str) -> None:
+        """Let time go on until a job is in a state, whose holder renews its lease."""
         give_up = self.loop.time() + 200.0
         while (record := self.daemon.reports.record(name)).state != state:
             assert not record.over, (record.state, record.reason)
             assert self.loop.time() < give_up, (record.state, record.reason)
-            if renewing:
-                await self.daemon.renew(name)
+            await self.daemon.renew(name)
             await asyncio.sleep(0.5)
 
     async def clean(self) -> None:
