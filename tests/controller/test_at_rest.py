@@ -67,6 +67,14 @@ def test_one_row_of_each_switch_shows_that_all_is_at_rest(
     assert asked == {name: (1, 1) if name in admission.switches else (0, 0) for name in targets}
 
 
+def test_a_comparison_that_finds_nothing_to_do_takes_no_turn(
+    fleet: Fleet, admission: TreeAdmission, targets: Mapping[str, Recording]
+) -> None:
+    before = {name: target.turns for name, target in targets.items()}
+    assert not fleet.reconcile([admission]).actions
+    assert {name: target.turns for name, target in targets.items()} == before
+
+
 def test_what_a_fleet_admits_and_removes_itself_leaves_switches_at_rest(
     fleet: Fleet, admission: TreeAdmission, targets: Mapping[str, Recording]
 ) -> None:

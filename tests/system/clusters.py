@@ -36,6 +36,8 @@ NO_NAMESPACES = why_not() if have_compiler else "no C compiler: interface ports 
 NETNS = [pytest.mark.netns, pytest.mark.skipif(bool(NO_NAMESPACES), reason=NO_NAMESPACES)]
 """Marks of tests that need network namespaces."""
 TOKEN = "a secret of all machines"
+ANOTHER_VERSION = "import importlib.metadata as m; m.version = lambda name, of=m.version: of(name) + '.post9'"
+"""Gives a process, as its ``sitecustomize``, another version of the package."""
 _NUMBERS = itertools.count()
 _PATIENT_INA = """
 from ina.cli import main

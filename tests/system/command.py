@@ -82,10 +82,18 @@ def environment_end(process: Path) -> int:
     return int((process / "stat").read_text().rpartition(")")[2].split()[48])
 
 
-def start(*arguments: object, before: Sequence[str] = ()) -> subprocess.Popen[str]:
-    """Start ``ina arguments…`` with its output captured; `before` is a command that runs it."""
+def start(
+    *arguments: object, before: Sequence[str] = (), program: Sequence[str] = ("-m", "ina")
+) -> subprocess.Popen[str]:
+    """Start ``ina arguments…`` with its output captured.
+
+    Args:
+        arguments: Words of the command.
+        before: A command that runs it.
+        program: What Python is to run instead of ``ina`` as it is.
+    """
     return subprocess.Popen(
-        [*before, sys.executable, "-m", "ina", *map(str, arguments)],
+        [*before, sys.executable, *program, *map(str, arguments)],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         env={**os.environ, **ENVIRONMENT},

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
+from pathlib import Path
 
 import pytest
 
 from tests.system.clusters import Cluster, cluster
 from tests.system.command import family
+from tests.system.torch_group import Ranks
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -22,6 +24,13 @@ def nothing_left_running() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def beds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have a folder of testbeds for a test alone."""
+    monkeypatch.setenv("INA_TESTBEDS", str(folder := tmp_path / "testbeds"))
+    return folder
+
+
 @pytest.fixture(scope="module")
 def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Make a cluster for all tests of a module, as its ``SHAPE`` says."""
@@ -29,3 +38,10 @@ def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         patch.setenv("INA_TESTBEDS", str(tmp_path_factory.mktemp("testbeds")))
         with cluster(tmp_path_factory.mktemp("cluster"), **getattr(request.module, "SHAPE", {})) as made:
             yield made
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    """A process that has torch loaded."""
+    with Ranks() as started:
+        yield started

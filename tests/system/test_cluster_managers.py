@@ -160,8 +160,7 @@ def test_a_torch_trainer_is_placed_and_admitted_by_the_controller(here: Cluster,
 
 
 @pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    monkeypatch.setenv("INA_TESTBEDS", str(tmp_path / "testbeds"))
+def small(tmp_path: Path, beds: Path) -> Iterator[Cluster]:
     (tmp_path / "cluster").mkdir()
     with cluster(tmp_path / "cluster", gpus=2) as made:
         yield made

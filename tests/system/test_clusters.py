@@ -18,8 +18,8 @@ from bmv2_topos.testbeds import netns
 from controller.vocabulary.catalog import named
 from controller.vocabulary.files import topology_document
 from tests import effort
-from tests.system.clusters import NETNS, Cluster, arguments, cluster
-from tests.system.command import PATIENCE_S, ended, succeed, until
+from tests.system.clusters import ANOTHER_VERSION, NETNS, Cluster, cluster
+from tests.system.command import PATIENCE_S, ended, finish, succeed, until
 from tests.system.controllers import Controller
 from tests.system.test_machines import openmpi, slurm
 
@@ -98,8 +98,7 @@ def test_shared_slots_a_tree_and_ranks_summed_on_their_machines(
     here: Cluster, options: Sequence[str]
 ) -> None:
     here.serve_fallback()
-    status, output, errors = ended(here.run_patiently(HOSTS, ["python", "-c", SUM], *options))
-    assert status == 0, errors
+    output, _ = finish(here.run_patiently(HOSTS, ["python", "-c", SUM], *options))
     assert said_by(output) == [[rank, True, True, rank % 2 == 0] for rank in range(8)]
     if options == ("--slots", "0"):
         assert "fallback: results" in output
@@ -118,8 +117,7 @@ def test_a_fallback_server_beside_a_worker_at_one_port(
     here: Cluster, hosts: str, options: Sequence[str]
 ) -> None:
     with here.serving_on("h2"):
-        status, output, errors = ended(here.run_patiently(hosts, ["python", "-c", SUM], *options))
-    assert status == 0, errors
+        output, _ = finish(here.run_patiently(hosts, ["python", "-c", SUM], *options))
     size = sum(int(each[-1]) for each in hosts.split(","))
     assert [said[:3] for said in said_by(output)] == [[rank, True, True] for rank in range(size)]
     assert "fallback: results" in output
@@ -152,8 +150,7 @@ def test_a_fallback_server_that_is_killed_is_started_again_in_time(
     if also_its_service:
         service.wait()
         here.serve_fallback()
-    status, output, errors = ended(run)
-    assert status == 0, errors
+    output, _ = finish(run)
     assert output.count("all right") == 8
 
 
@@ -230,15 +227,8 @@ def test_ranks_end_with_the_ina_run_that_started_them(here: Cluster) -> None:
     all_going(run, 8)
     os.killpg(run.pid, signal.SIGKILL)
     run.communicate()
-    until(lambda: not _mentioning(LOOP))
-    status, _, errors = ended(here.run(HOSTS, ["python", "-c", SUM], "--lease", "2"))
-    assert status == 0, errors
-
-
-def _mentioning(text: str) -> list[int]:
-    """Return the processes with this text as an argument."""
-    found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    return [process for process in found if text.encode() in arguments(process)]
+    until(lambda: not any(here.mentioning(machine, LOOP) for machine in here.holders))
+    finish(here.run(HOSTS, ["python", "-c", SUM], "--lease", "2"))
 
 
 def started(
@@ -307,22 +297,43 @@ def test_what_cannot_be_used_is_named(
     assert re.search(said, errors, re.DOTALL) or said in errors, errors
 
 
-def test_a_launcher_that_starts_too_few_ranks_is_named_on_all(here: Cluster) -> None:
-    here.serve_fallback()
-    for status, _, errors in map(ended, started(here, 3, SUM, {"INA_MEETING_S": "3"}, size=4)):
-        assert status == 1
-        assert "rank 3 has not connected within 3 s, of 4 ranks" in errors
+ODD: dict[str, tuple[int, int, Mapping[str, str], Mapping[str, str], str]] = {
+    "there are too few": (
+        *(3, 4, {"INA_MEETING_S": "3"}, {}),
+        "rank 3 has not connected within 3 s, of 4 ranks",
+    ),
+    "one is on a machine that is not in the file": (
+        *(2, 2, {"INA_CLUSTER": "{folder}/shorter.json"}, {}),
+        r"machine h2, 10\.0\.0\.2 is not in the cluster file, which has h1, h3, h4, p1",
+    ),
+    "one is of another version": (
+        *(2, 2, {}, {"PYTHONPATH": "{folder}"}),
+        r"rank 1 on h2 has ina \S+\.post9 \(header 2\), rank 0 on h1 has",
+    ),
+}
+"""Ranks, their number by the launcher, variables of all and of the last; what each says."""
 
 
-def test_a_rank_on_a_machine_that_is_not_in_the_file_is_named_on_all(here: Cluster) -> None:
+@pytest.mark.parametrize(("ranks", "size", "own", "last", "said"), ODD.values(), ids=ODD)
+def test_what_is_odd_about_ranks_of_other_launchers_is_named_on_all(
+    here: Cluster,
+    tmp_path: Path,
+    ranks: int,
+    size: int,
+    own: Mapping[str, str],
+    last: Mapping[str, str],
+    said: str,
+) -> None:
     here.serve_fallback()
+    (tmp_path / "sitecustomize.py").write_text(ANOTHER_VERSION)
     shorter = json.loads(here.file.read_text())
     shorter["server"] = [each for each in shorter["server"] if each["name"] != "h2"]
     shorter["link"] = [each for each in shorter["link"] if each["a"] != "h2"]
-    (file := here.file.with_name("shorter.json")).write_text(json.dumps(shorter))
-    for status, _, errors in map(ended, started(here, 2, SUM, {"INA_CLUSTER": str(file)})):
-        assert status == 1
-        assert "machine h2, 10.0.0.2 is not in the cluster file, which has h1, h3, h4, p1" in errors
+    (tmp_path / "shorter.json").write_text(json.dumps(shorter))
+    own, last = ({name: text.format(folder=tmp_path) for name, text in each.items()} for each in (own, last))
+    for process in started(here, ranks, SUM, own, size, last):
+        _, errors = finish(process, 1)
+        assert re.search(said, errors), errors
 
 
 def test_an_mtu_that_is_too_small_is_named(here: Cluster) -> None:
@@ -337,20 +348,6 @@ def test_an_mtu_that_is_too_small_is_named(here: Cluster) -> None:
     assert re.search(r"\[0\] .*rank 1", errors), errors
 
 
-def another_version(folder: Path) -> dict[str, str]:
-    """Return the variables with which a process has another version of the package."""
-    other = "import importlib.metadata as m; m.version = lambda name, of=m.version: of(name) + '.post9'"
-    (folder / "sitecustomize.py").write_text(other)
-    return {"PYTHONPATH": str(folder)}
-
-
-def test_ranks_of_another_version_are_named_on_all(here: Cluster, tmp_path: Path) -> None:
-    here.serve_fallback()
-    for status, _, errors in map(ended, started(here, 2, SUM, {}, last=another_version(tmp_path))):
-        assert status == 1
-        assert re.search(r"rank 1 on h2 has ina \S+\.post9 \(header 2\), rank 0 on h1 has", errors), errors
-
-
 # --------------------------------------------------------------------------- links that lose packets
 
 
@@ -359,8 +356,7 @@ def test_sums_are_exact_where_every_link_loses_packets(tmp_path: Path) -> None:
     lossy = tuple(replace(each, loss=0.01) for each in racks.links)
     with cluster(tmp_path, shape=replace(racks, links=lossy)) as here, here.serving_on("h2"):
         for options in ((), ("--slots", "16")):
-            status, output, errors = ended(here.run_patiently(HOSTS, ["python", "-c", STEPS], *options))
-            assert status == 0, errors
+            output, _ = finish(here.run_patiently(HOSTS, ["python", "-c", STEPS], *options))
             assert output.count("all right") == 8
             assert re.search(r"fallback: reminders +│ +[1-9]", output), output  # packets were lost
             until(lambda: not here.jobs())

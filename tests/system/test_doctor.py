@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.system.clusters import NETNS, Cluster
+from tests.system.clusters import ANOTHER_VERSION, NETNS, Cluster
 from tests.system.command import PATIENCE_S, begun, ended
 
 pytestmark = NETNS
 ELSEWHERE = "ip netns exec nowhere.{host} {command}"
 OTHER = {
-    "version": "import importlib.metadata as m; m.version = lambda name, of=m.version: of(name) + '.post9'",
+    "version": ANOTHER_VERSION,
     "clock": "import time; time.time = lambda of=time.time: of() + 100",
 }
 """What makes a process differ from others, as it starts."""

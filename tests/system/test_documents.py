@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.training import speed as training
-from controller.vocabulary import parse_jobs
 from ina.bench.allreduce import Operation
 from ina.bench.baselines import LIBRARIES
 from tests import effort
@@ -95,12 +94,6 @@ def test_two_racks_learn_as_one_process_does_and_each_switch_sums() -> None:
     assert found["metrics"]["resent_packets"] > 0
     assert all(switch["completed_packets"] > 0 for switch in found["switches"].values())
     assert len(found["switches"]) == 3
-
-
-def test_the_job_file_of_the_readme_is_one() -> None:
-    (text,) = [block for language, block in BLOCKS if language == "toml"]
-    (job,) = parse_jobs(text, require=["command"])
-    assert job.priority == 200
 
 
 def test_python_of_the_readme_runs() -> None:

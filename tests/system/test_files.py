@@ -94,9 +94,17 @@ def test_a_scenario_says_what_it_does_not_use_of_its_files(tmp_path: Path) -> No
     assert json.loads(done.stdout)["setup"]["unused_keys"] == ["root", "job.user", "switch.lanes"]
 
 
-def test_live_jobs_on_a_cluster_use_its_network() -> None:
-    done = ina("schedule", "live", *BOTH, "--policy", "fifo", "--json")
-    assert json.loads(done.stdout)["setup"]["unused_keys"] == ["root", "link_defaults.delay_s"]
+def test_live_jobs_on_a_cluster_use_its_network_by_the_policies_that_are_given() -> None:
+    """Their decisions are those of all commands: `tests/ina/test_one_decision.py`."""
+    network = ("--placement", "locality", "--memory", "static", "--routing", "tor-only")
+    done = ina("schedule", "live", *BOTH, "--policy", "fifo", *network, "--json")
+    found = json.loads(done.stdout)
+    assert found["setup"]["unused_keys"] == ["root", "link_defaults.delay_s"]
+    assert found["metrics"]["ended"] == 2
+    first = {(each["jobs"][0], each["event"]): each["text"] for each in reversed(found["setup"]["log"])}
+    assert first["first", "placed"] == "on left1, right1; its tree is s1, s2, summed at s1"
+    assert first["second", "placed"] == "on left2, right2; its tree is s1, s2, summed at s1"
+    assert first["second", "memory"] == "granted: 4096 slots at s1, from 4096 on"
 
 
 def test_edf_meets_a_deadline_that_srsf_misses(tmp_path: Path) -> None:

@@ -196,20 +196,3 @@ def test_a_program_that_marks_no_stages_cannot_be_measured(tmp_path: Path) -> No
     said = refused("schedule", "live", "--jobs", jobs, "--gpus", 1, "--profile", 4, status=1)
     assert "job plain: no iteration has ended: there is no profile yet after 0 iterations" in said
     assert "its program must mark its stages" in said
-
-
-def test_jobs_on_a_network_start_with_the_servers_trees_and_slots_they_were_given() -> None:
-    options = ("--policy", "srtf", "--placement", "gpu-balance", "--memory", "static", "--json")
-    cluster = ROOT / "examples" / "cluster" / "racks.toml"
-    jobs = ROOT / "examples" / "schedule" / "live.toml"
-    done = good("schedule", "live", "--jobs", jobs, "--cluster", cluster, *options)
-    result = json.loads(done.stdout)
-    assert result["metrics"]["ended"] == 4
-    said: dict[str, dict[str, str]] = {}
-    for entry in result["setup"]["log"]:
-        said.setdefault(entry["jobs"][0], {}).setdefault(entry["event"], entry["text"])
-    assert said["load"]["placed"] == "on h1, h2; its tree is leaf1, summed at leaf1"
-    assert said["load"]["memory"] == "granted: 512 slots at leaf1, from 0 on"
-    assert said["augment"]["memory"] == "granted: 512 slots at leaf1, from 512 on"
-    assert said["late"]["placed"] == "on h7"
-    assert "memory" not in said["late"]

@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,9 +19,7 @@ from controller.p4runtime_shim.target import P4RuntimeTarget
 from tests.controller import single
 from tests.system.attached import Attached, open_switch
 from tests.system.command import (
-    ENVIRONMENT,
     PATIENT,
-    ROOT,
     begun,
     ended,
     finish,
@@ -40,6 +36,20 @@ LANES = ("--lanes", 32)
 SUMS = worker("sums.py", "--times", 3, "--length", 100)
 LEASE_S = 24  # a run with a quarter of it to wait has time enough on a busy machine
 MEMBER = Member(0, 100, "02:00:00:00:00:01", "10.0.0.1", 9000)
+AHEAD = """
+import sys, time  # where the clock of the day is an hour ahead
+from ina.cli import main
+
+if __name__ == "__main__":
+    right, right_ns = time.time, time.time_ns
+    time.time = lambda: right() + 3600
+    time.time_ns = lambda: right_ns() + 3600 * 10**9
+    sys.argv[0] = "ina"
+    main()
+"""
+"""Not behind: gRPC takes deadlines from the clock of Python, and compares them with the machine's."""
+UNAWARE = "from ina.cli import main; from ina.run import fabric_network as on; on.CHECK_S = 3600.0; main()"
+"""It does not look for its job on the switch until its workers fail."""
 NO_ROOM = (
     "switch 's1': 4 workers need 4 ports of the switch, and only 2 are free among the allowed ports: 5, 6"
 )
@@ -56,25 +66,6 @@ def registration_of(controller: SwitchSession) -> Registration:
     ((_, job),) = controller.jobs().items()
     assert job.registration is not None
     return job.registration
-
-
-def python(*arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, *map(str, arguments)]
-    environment = {**os.environ, **ENVIRONMENT}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
-
-
-def skewed(ahead_s: float, *arguments: object) -> subprocess.Popen[str]:
-    """Start ``ina arguments…`` where the clock of the day is ahead."""
-    return python("-m", "tests.system.skewed", ahead_s, *arguments)
-
-
-def unaware(*arguments: object) -> subprocess.Popen[str]:
-    """Start ``ina run arguments…`` that does not look for its job on the switch until its workers fail."""
-    looks = "from ina.cli import main; from ina.run import fabric_network as on"
-    looks += "; on.CHECK_S = 3600.0; main()"
-    return python("-c", looks, "run", *arguments)
 
 
 def forget_process(attached: Attached) -> None:
@@ -122,14 +113,11 @@ def test_a_run_that_finds_no_room_beside_jobs_that_are_held_ends_once_all_were_r
 
 def test_the_age_of_a_job_is_right_whatever_clock_its_run_has(attached: Attached) -> None:
     """An hour ahead, it was shown as 4,291,383 s."""
-    process = skewed(
-        3600, "run", *LANES, *attached.options, "--lease", 1, "--", "sh", "-c", "echo started; sleep 600"
-    )
-    begun(process)
+    run = ("run", *LANES, *attached.options, "--lease", 1, "--", "sh", "-c", "echo started; sleep 600")
+    process = begun(start(*run, program=("-c", AHEAD)))
     began = datetime.now().astimezone()
     with connect(attached.address) as controller:
-        while registration_of(controller).renewals < 3:
-            time.sleep(0.1)
+        until(lambda: registration_of(controller).renewals >= 3)
     found = report("slots", *attached.options[:2])
     (job,) = found["jobs"].values()
     assert 0.7 < job["age_s"] < 1800
@@ -184,7 +172,7 @@ def test_a_run_whose_job_was_removed_fails_and_says_so(
     attached: Attached, options: tuple[object, ...], aware: bool
 ) -> None:
     run = ("-np", 2, *LANES, *attached.options, *options, "--json", *worker("sums.py"))
-    process = start("run", *run) if aware else unaware(*run)
+    process = start("run", *run, program=("-m", "ina") if aware else ("-c", UNAWARE))
     job = until(lambda: sum_is_under_way(attached), state=process.poll)
     assert report("remove", *attached.options[:2], job) == {
         "name": "remove",

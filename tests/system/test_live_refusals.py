@@ -12,6 +12,7 @@ import pytest
 
 from tests.controller.simulator.commands import schedule
 from tests.system.command import ROOT, good, here, refused
+from tests.system.test_interleave import job_file
 
 # Does five steps, saves, and breaks until ten are done.
 FRAIL = """
@@ -27,10 +28,7 @@ sys.exit(0 if done == 10 else 7)
 
 
 def jobs_file(folder: Path, command: str, name: str = "a") -> Path:
-    path = folder / "jobs.toml"
-    table = {"name": name, "workers": 1, "duration_s": 15, "command": command}
-    path.write_text("\n".join(["[[job]]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]))
-    return path
+    return job_file(folder / "jobs.toml", {"name": name, "workers": 1, "duration_s": 15, "command": command})
 
 
 @pytest.mark.parametrize(("retries", "failed"), [(2, 0), (1, 1)])
@@ -82,6 +80,10 @@ def test_a_name_in_brackets_is_no_style(tmp_path: Path) -> None:
         (" ", (), "want the program and its arguments"),
         ("true", ("--policy", "fifo,srtf"), "--policy fifo,srtf: want one"),
         ("true", ("--policy", "best"), "policy 'best' is unknown"),
+        (
+            *("true", ("--policy", "synergy:srtf+tune")),
+            "synergy:srtf+tune: it divides CPUs and memory, which 'ina schedule live' cannot do",
+        ),
         ("true", ("--interval", "inf"), "--interval inf: want a finite number"),
         ("true", ("--rate", "-1"), "--rate -1: want 0 or more"),
     ],
@@ -93,13 +95,6 @@ def test_jobs_and_options_that_make_no_sense(
     assert (ran.code, ran.out) == (2, "")
     assert complaint in ran.complaint
     assert "\n" not in ran.complaint.strip()
-
-
-def test_a_program_that_is_not_there_fails_its_job(tmp_path: Path) -> None:
-    said = refused(
-        "schedule", "live", "--jobs", jobs_file(tmp_path, "/nowhere/program"), "--policy", "fifo", status=1
-    )
-    assert said.endswith("a: cannot run '/nowhere/program': No such file or directory\n")
 
 
 @pytest.mark.parametrize(
@@ -127,15 +122,6 @@ def test_measurements_that_make_no_sense(options: tuple[str, ...], complaint: st
     assert (ran.code, ran.out) == (2, "")
     assert complaint in ran.complaint
     assert "\n" not in ran.complaint.strip()
-
-
-def test_a_policy_that_grants_cpus_is_refused(tmp_path: Path) -> None:
-    ran = schedule("live", "--jobs", jobs_file(tmp_path, "true"), "--policy", "synergy:srtf+tune")
-    assert ran.code == 2
-    assert (
-        "--policy synergy:srtf+tune: it divides CPUs and memory, which 'ina schedule live' cannot do"
-        in ran.complaint
-    )
 
 
 def test_a_network_with_more_slots_than_the_switch_that_stands_for_it(tmp_path: Path) -> None:

@@ -68,18 +68,25 @@ def test_each_collective_of_each_rank_has_a_line_and_each_job_its_beginning_and_
     assert end["switch_completed_packets"] == metrics["switch_completed_packets"]
 
 
-def test_jobs_of_a_file_are_told_apart_and_failures_are_in_the_log(
+def test_jobs_that_fail_leave_the_others_alone_and_failures_are_told_and_in_the_log(
     tmp_path: Path, write_file: Callable[[str, str], Path]
 ) -> None:
     sums = " ".join(worker("sums.py", "--times", 5, "--length", 100)[1:])
     dies = " ".join(worker("sums.py", "--victim", 0, "--kill-at", 3)[1:])
     file = write_file(
         "jobs.toml",
-        f"[[job]]\nname = 'good'\nworkers = 2\ncommand = '{sums}'\n"
-        f"[[job]]\nname = 'bad'\nworkers = 2\ncommand = '{dies}'\n",
+        f"[[job]]\nname = 'good'\nworkers = 2\narrival_s = 0.5\ncommand = '{sums}'\n"
+        f"[[job]]\nname = 'bad'\nworkers = 2\ncommand = '{dies}'\n"
+        "[[job]]\nname = 'ugly'\nworkers = 1\ncommand = '/no/such/program'\n",
     )
     path = tmp_path / "run.jsonl"
-    assert here("run", "--lanes", WIDTH, "--jobs", file, "--log", path).returncode == 1
+    done = here("run", "--program", "shared", "--lanes", WIDTH, "--jobs", file, "--log", path, status=1)
+    assert done.stderr.splitlines()[-2:] == [
+        "ina: job bad: rank 0 killed by SIGKILL",
+        "ina: job ugly: cannot run '/no/such/program': No such file or directory",
+    ]
+    assert "[bad:1] PeerLost" in done.stdout
+    assert done.stdout.splitlines().count("[good:0] finished") == 1
     lines = lines_of(path)
     jobs = {line["name"]: line["job"] for line in lines if line["event"] == "start"}
 
@@ -135,8 +142,7 @@ SUMS = worker("sums.py", "--times", 3, "--length", 100)
 
 def lines(log: Path) -> list[dict[str, Any]]:
     """Return the events of a log, whose times are of now."""
-    events = [json.loads(line) for line in log.read_text().splitlines()]
-    for event in events:
+    for event in (events := lines_of(log)):
         ago = datetime.now().astimezone() - datetime.fromisoformat(event.pop("time"))
         assert timedelta(0) <= ago < timedelta(minutes=5)
     return events

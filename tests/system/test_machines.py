@@ -12,7 +12,7 @@ from bmv2_topos.testbeds.netns.forwarding import SWITCH_IP
 from controller.vocabulary.catalog import named
 from tests.extras import needs
 from tests.system.clusters import NETNS, Cluster
-from tests.system.command import TORCHRUN, ends, succeed
+from tests.system.command import ends, succeed
 
 pytestmark = NETNS
 SHAPE = {"program": "exclusive", "shape": named("single-switch:2")}
@@ -23,16 +23,6 @@ total = ina.allreduce(np.arange(5, dtype=np.int32) + ina.rank())
 packets = ina.statistics()["packets_sent"]
 print(json.dumps([ina.rank(), ina.size(), total.tolist(), packets > 0, ina.current().job > 0]))
 ina.shutdown()
-"""
-TRAIN = """
-import json, os, torch, torch.distributed as dist, hostlib, hostlib.torch
-dist.init_process_group("ina")
-value = torch.full((1000,), float(dist.get_rank() + 1))
-dist.all_reduce(value)
-packets = hostlib.statistics()["packets_sent"]
-said = [dist.get_rank(), value.unique().tolist(), hostlib.torch.paths(), packets > 0]
-open(os.environ["ANSWERS"] + f"/{dist.get_rank()}", "w").write(json.dumps(said))
-dist.destroy_process_group()
 """
 HOROVOD = """
 import json, os, torch, torch.distributed as dist, hostlib, hostlib.horovod as hvd
@@ -168,16 +158,3 @@ def test_horovod_of_mpirun_on_two_machines(here: Cluster, tmp_path: Path) -> Non
             "object": {"of": 2},
             "packets": local == 0,
         }
-
-
-@needs("torch")
-def test_torchrun_on_two_machines(here: Cluster, tmp_path: Path) -> None:
-    (script := tmp_path / "train.py").write_text(TRAIN)
-    launch = [*TORCHRUN[1:], "--nnodes", "2", "--nproc-per-node", "2", "--master-port", "29601"]
-    launch += ["--master-addr", here.state.topology.ip("h1")]
-    answers = {"ANSWERS": str(tmp_path)}
-    nodes = [[*launch, "--node-rank", str(node), str(script)] for node in (0, 1)]
-    succeed([start(here, node, command, answers) for node, command in enumerate(nodes)])
-    said = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(4)]
-    path = {"allreduce sum float32": {"switch": 1}}
-    assert said == [[rank, [10.0], path, rank in (0, 2)] for rank in range(4)]

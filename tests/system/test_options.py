@@ -20,7 +20,6 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from controller.vocabulary import Job, parse_jobs
-from ina.cli.admit import admit
 from ina.cli.catalog import command_of
 from ina.cli.cluster_options import ranks_on
 from ina.cli.command import USAGE, Declared, Failure, Listing, Reply, Result
@@ -103,12 +102,6 @@ def test_a_reply_is_an_object_or_parts_and_then_a_failure(
     with pytest.raises(Failure, match="too wide"):
         flattened(frame)(**read(flattened(frame), ["--width=6", *arguments]))
     assert capsys.readouterr().out.endswith(printed)
-
-
-def test_admit_takes_an_encoding_of_numbers_and_no_other_word() -> None:
-    assert read(flattened(admit), ["-np", "2", "--numbers", "block16"])["numbers"] == "block16"
-    with pytest.raises(Failure, match="--numbers 'block17': want one of exponent, block16"):
-        read(flattened(admit), ["-np", "2", "--numbers", "block17"])
 
 
 def test_what_a_group_needs_is_asked_for() -> None:
@@ -427,6 +420,8 @@ def test_what_a_command_reads_has_to_be_there_and_what_it_writes_can_be_made(tmp
         ("compile", "none.p4"),
         ("compile", "--p4info=none.p4/x", "none.p4"),
         ("run", "--program", "none.p4", "--", "true"),
+        ("sim", "examples/sim.toml", "--program", "none.p4"),
+        ("soak", "--program", "none.p4"),
         ("stf", "none.p4", __file__),
         ("sim", "examples/three_jobs.toml", "--cluster", "none.toml"),
         ("submit", "none.toml", "--controller", "unix:/none"),
@@ -439,6 +434,8 @@ def test_files_that_are_named_in_another_way_have_to_be_there_as_well(arguments:
     done = here(*arguments, status=USAGE)
     assert "none." in done.stderr
     assert "Traceback" not in done.stderr
+    if "none.p4" in arguments:
+        assert done.stderr == "ina: none.p4: No such file or directory\n"
 
 
 def test_a_file_is_made_with_the_directories_above_it(tmp_path: Path) -> None:

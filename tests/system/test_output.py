@@ -235,18 +235,6 @@ def test_a_width_of_zero_means_that_it_is_not_known() -> None:
 # --------------------------------------------------------------------- output where the encoding lack
 
 
-def ina(encoding: str, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[bytes]:
-    done = subprocess.run(
-        [sys.executable, "-m", "ina", *arguments],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env={**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "200"},
-    )
-    assert done.returncode == status, (arguments, done.stderr)
-    return done
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -305,11 +293,11 @@ def test_what_commands_of_files_and_runs_print_is_ascii_where_that_is_asked_for(
 
 
 def test_an_encoding_that_has_the_character_gets_it() -> None:
-    assert "2 µs" in ina("latin-1", "topo", "show", "leaf-spine").stdout.decode("latin-1")
+    assert "2 µs" in here("topo", "show", "leaf-spine", status=0, encoding="latin-1").stdout
 
 
 def test_names_of_users_do_not_end_a_command() -> None:
-    assert b"\\u6570.toml" in ina("ascii", "topo", "show", "数.toml", status=2).stderr
+    assert "\\u6570.toml" in here("topo", "show", "数.toml", status=2, encoding="ascii").stderr
 
 
 @pytest.mark.parametrize(

@@ -166,10 +166,3 @@ def test_a_job_of_a_file_that_wants_what_the_program_lacks_is_refused_by_name(
     jobs = write_file("jobs.toml", JOBS)
     said = refused("sim", jobs, "--program", copies("unranked") / "shared.p4", "--lanes", 32)
     assert "lacks register 'InaIngress.aggregator.slot_priority', which jobs with preemption need" in said
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    for command in (("run", "-np", 1), ("sim", "examples/sim.toml"), ("soak",)):
-        rest = ("--", "true") if command[0] == "run" else ()
-        said = refused(*command, "--program", tmp_path / "none.p4", *rest)
-        assert said == f"ina: {tmp_path}/none.p4: No such file or directory\n"

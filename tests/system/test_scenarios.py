@@ -29,14 +29,11 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("runner", "target", "names"), RUNS)
-def test_the_same_scenarios_pass(
-    runner: str, target: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("INA_TESTBEDS", str(tmp_path))
+def test_the_same_scenarios_pass(runner: str, target: str, names: list[str], beds: Path) -> None:
     found = report("scenario", "run", *names, "--runner", runner, "--target", target)
     assert found["metrics"]["scenarios"] == len(names)
     assert all(check["good"] for each in found["jobs"].values() for check in each["checks"])
-    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+    assert [path for path in beds.glob("*") if path.is_dir()] == []
 
 
 def test_a_check_that_fails_fails_the_command(tmp_path: Path) -> None:

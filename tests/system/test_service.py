@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ from bmv2_topos.testbeds.netns.forwarding import entries
 from bmv2_topos.testbeds.netns.serving import start_switch
 from controller import Fleet
 from ina.errors import RunnerGone
-from ina.run.client import Client, Refused
+from ina.run.client import Refused
 from ina.run.launch import executor, files
 from ina.run.launch.executor import LocalRuns
 from ina.run.launch.files import process_of
@@ -205,44 +205,6 @@ def test_a_lost_state_is_refused_while_its_job_runs_and_a_backup_finds_the_job_a
         assert client.job("kept")["state"] == "completed"
         until(lambda: left_on_switches(bed) == {})
     assert (tmp_path / "kept").read_text() == "x"
-
-
-def test_what_runs_is_ended_when_its_state_is_forgotten(
-    bed: netns.State, command: Controller, tmp_path: Path
-) -> None:
-    state = command.state
-    with command.serving():
-        command.submit("left", "--until", tmp_path / "never", **FAR)
-        (runner,) = until(lambda: command.job("left")["state"] == "running" and running(state)) or ()
-    for each in state.glob("state.sqlite*"):
-        each.unlink()
-    done = here("controller", "forget", "--state", state)
-    assert (done.returncode, "1 run ended" in done.stderr) == (0, True), done.stderr
-    assert not runs(runner)
-    with command.serving() as client:
-        assert client.jobs() == []
-        until(lambda: client.audit()["clean"])
-    assert left_on_switches(bed) == {}
-
-
-def test_the_command_reads_its_policy_file_again_on_sighup(
-    bed: netns.State, tmp_path: Path, write_file: Callable[[str, str], Path]
-) -> None:
-    policies = write_file("policies.toml", 'scheduler = "fifo"\n')
-    command = Controller(tmp_path, ["--testbed", BED, "--policies", str(policies)])
-
-    def told(client: Client, text: str) -> str:
-        policies.write_text(text)
-        os.kill(command.pid, signal.SIGHUP)
-        return client.cluster()["policies"]["scheduler"]
-
-    with command.serving() as client:
-        assert client.cluster()["policies"]["scheduler"] == "fifo"
-        told(client, 'scheduler = "srsf"\n')
-        until(lambda: client.cluster()["policies"]["scheduler"] == "srsf")
-        told(client, 'scheduler = "nobody"\n')
-        until(lambda: "'nobody' is unknown" in (tmp_path / "controller.log").read_text())
-        assert client.cluster()["policies"]["scheduler"] == "srsf"
 
 
 def test_a_job_that_has_ended_well_is_done_although_its_server_is_drained_then(

@@ -16,13 +16,14 @@ from tests import effort
 from tests.system.clusters import needs_namespaces
 from tests.system.command import family
 
+pytestmark = pytest.mark.usefixtures("beds")
+
 # --------------------------------------------------------------------- the soak of the service with r
 
 
 @effort.if_thorough()
 @needs_namespaces
-def test_a_short_soak_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INA_TESTBEDS", str(tmp_path / "testbeds"))
+def test_a_short_soak_leaves_nothing(tmp_path: Path) -> None:
     arguments = ["--minutes", "1", "--output", str(tmp_path / "out"), "--folder", str(tmp_path / "run")]
     with family():
         assert soak.main(arguments) == 0
@@ -41,11 +42,6 @@ def test_what_a_process_has_too_much_of_is_named() -> None:
 
 
 # --------------------------------------------------------------------- the controller as a service be
-
-
-@pytest.fixture(autouse=True)
-def _own_testbeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INA_TESTBEDS", str(tmp_path / "testbeds"))
 
 
 @needs_namespaces

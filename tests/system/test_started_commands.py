@@ -123,6 +123,10 @@ WRONG = {
     "NaN": ("admit", ["-np", "2", "--loss", "nan"], "--loss nan: want a number"),
     "no value": ("fallback", ["--lanes"], "--lanes: give a value"),
     "a value of a flag": ("fallback", ["--held=1"], "--held takes no value"),
+    "no such encoding": (
+        *("admit", ["-np", "2", "--numbers", "block17"]),
+        "--numbers 'block17': want one of exponent, block16, block8, block4, fixed",
+    ),
     "no such choice": ("switch", ["--undefined", "one"], "--undefined 'one': want one of zero, random, bmv2"),
     "no such file": ("admit", ["-np", "2", "--tls-ca", "/no"], "--tls-ca /no: No such file or directory"),
     "missing": ("admit", [], "-np is missing"),

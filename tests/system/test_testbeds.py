@@ -33,8 +33,7 @@ have_mininet = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("INA_TESTBEDS", str(tmp_path / "testbeds"))
+def _own_folder(beds: Path) -> Iterator[None]:
     yield
     if not NO_NAMESPACES:
         here("topo", "down", "--all")
@@ -175,33 +174,11 @@ def test_a_controller_replaces_the_fallback_server_of_another_version() -> None:
 
 
 @needs_namespaces
-def test_jobs_of_a_file_and_of_options_take_slots_by_their_priority(tmp_path: Path) -> None:
+def test_a_job_of_options_has_its_name_and_priority(tmp_path: Path) -> None:
+    """Jobs of a file run here in `test_verbs.py`; what priorities do, `test_shared.py` has."""
     name, jobs = f"{PREFIX}-h", tmp_path / "jobs.toml"
-    command = json.dumps([*EXACT, "--rounds", "3", "70000"])
-    tables = {"low": 1, "high": 200}
-    jobs.write_text(
-        "".join(
-            f'[[job]]\nname = "{each}"\nworkers = 2\npriority = {priority}\ncommand = {command}\n'
-            for each, priority in tables.items()
-        )
-    )
+    jobs.write_text("[[job]]\nworkers = 2\ncommand = 'true'\n")
     good("up", "single-switch:4", "--name", name, "--program", "shared", "--lanes", 32)
-    done = topo(
-        "run",
-        name,
-        "--jobs",
-        jobs,
-        "--slots",
-        8,
-        "--preempt",
-        "--json",
-        "--log",
-        tmp_path / "l",
-        status=0,
-    )
-    report = json.loads(done.stdout)
-    assert {each: of["priority"] for each, of in report["setup"]["jobs"].items()} == tables
-    assert report["jobs"]["high"]["switch_preempted_packets"] > 0
     one = ("run", name, "-np", 2, "--name", "mine", "--priority", 7, "--json", "--", *EXACT, "100")
     report = json.loads(good(*one))
     assert list(report["jobs"]) == ["mine"]

@@ -82,12 +82,6 @@ def test_captures_that_are_none_or_of_others_are_one_error(tmp_path: Path, simul
         trace([simulated / "h1.pcapng"], slots=True)
 
 
-def test_a_folder_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    done = here("sim", JOBS, "--iterations", 1, "--pcap", tmp_path / "file")
-    assert (done.returncode, done.stderr) == (2, f"ina: --pcap {tmp_path / 'file'}: not a directory\n")
-
-
 # --------------------------------------------------------------------- what made a real run slow, fro
 
 

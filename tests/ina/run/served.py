@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from controller.policies.settings import AllocationSettings
-from controller.vocabulary import Job, Link
+from controller.vocabulary import Job, Link, Topology
 from controller.vocabulary.catalog import leaf_spine
 from ina.run import fabric_network
 from ina.run.clock import Clock
@@ -47,13 +47,14 @@ class Served:
     retention: Retention = field(default_factory=Retention)
     store: str = "SQLite"
     """The kind of its store; with one in memory, which ends with it, its switches are those of a command."""
+    cluster: Topology = CLUSTER
 
     async def begin(self) -> None:
         """Start a daemon, and return when it serves."""
         self._store = store = ServiceState() if self.store == "memory" else Store(self.folder)
         kept = store.fact("clock") or ""
         clock = Clock(0.0, store.last_s, kept, wall=self.loop.time, monotonic=self.loop.time)
-        ledger = Ledger(store, CLUSTER, self.policies, clock, retention=self.retention)
+        ledger = Ledger(store, self.cluster, self.policies, clock, retention=self.retention)
         fabric = fabric_of(self.world) if self.store == "memory" else None
         self.daemon = daemon_of(ledger, self.world, Inline(self.world), fabric)
         self.loop.create_task(self.daemon.run(), name="daemon")
@@ -106,14 +107,13 @@ class Served:
         """Return what was decided about a job, in words."""
         return [each["text"] for each in self.daemon.reports.explain(name)["decisions"]]
 
-    async def state(self, name: str, state: str, *, renewing: bool = True) -> None:
-        """Let time go on until a job is in a state."""
+    async def state(self, name: str, state: str) -> None:
+        """Let time go on until a job is in a state, whose holder renews its lease."""
         give_up = self.loop.time() + 200.0
         while (record := self.daemon.reports.record(name)).state != state:
             assert not record.over, (record.state, record.reason)
             assert self.loop.time() < give_up, (record.state, record.reason)
-            if renewing:
-                await self.daemon.renew(name)
+            await self.daemon.renew(name)
             await asyncio.sleep(0.5)
 
     async def clean(self) -> None:
@@ -125,13 +125,18 @@ class Served:
 
 
 @contextmanager
-def serving(retention: Retention = Retention(), store: str = "SQLite", **policies: Any) -> Iterator[Served]:  # noqa: B008 - frozen
+def serving(
+    retention: Retention = Retention(),  # noqa: B008 - frozen
+    store: str = "SQLite",
+    cluster: Topology = CLUSTER,
+    **policies: Any,
+) -> Iterator[Served]:
     """Have a daemon serve, whose time goes on while its loop runs; its files are in memory."""
     chosen = Policies(**{"scheduler": "fifo", "allocation": AllocationSettings(memory="shared"), **policies})
     loop = VirtualLoop()
     with in_memory("served-") as folder, closing(loop), pytest.MonkeyPatch.context() as patch:
         patch.setattr(fabric_network, "KEEP_S", 0.0)  # its clock does not go on with the loop's
-        served = Served(folder, loop, World(CLUSTER, 1, loop.time), chosen, retention, store)
+        served = Served(folder, loop, World(cluster, 1, loop.time), chosen, retention, store, cluster)
         loop.run_until_complete(served.begin())
         yield served
         loop.run_until_complete(served.end())

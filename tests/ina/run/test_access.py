@@ -8,7 +8,6 @@ import logging
 import socket
 import ssl
 import stat
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from ina.run.client import Client, Refused, Unreachable
 from ina.run.tokens import FILE, Role, Tokens
 from tests.ina.run.bed import TIMEOUT_S, USER, Bed, cluster, job, serving, stand
 from tests.ina.run.test_refusals import problem
+from tests.sockets import make_certificates
 
 
 def test_without_tokens_the_controllers_own_user_is_operator(shared: httpx.Client) -> None:
@@ -238,27 +238,9 @@ def test_answers_tell_browsers_what_they_may_do(shared: httpx.Client, path: str)
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    folder = tmp_path_factory.mktemp("certificate")
-    made = Certificate(folder / "cert.pem", folder / "key.pem")
-    subprocess.run(
-        [
-            *(
-                "openssl",
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:prime256v1",
-                "-nodes",
-            ),
-            *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-days", "2"),
-            *("-keyout", str(made.key), "-out", str(made.certificate)),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return made
+    """A certificate, beside that of its CA."""
+    folder = make_certificates(tmp_path_factory.mktemp("certificate"))
+    return Certificate(folder / "server.pem", folder / "server.key")
 
 
 def test_other_machines_need_tls_and_tokens(tmp_path: Path, certificate: Certificate) -> None:
@@ -277,16 +259,16 @@ def test_other_machines_need_tls_and_tokens(tmp_path: Path, certificate: Certifi
 def test_over_tls_a_token_is_needed_even_when_the_last_has_been_removed(
     tmp_path: Path, certificate: Certificate
 ) -> None:
-    token = Tokens(tmp_path).add("root", Role.OPERATOR)
+    token, ca = Tokens(tmp_path).add("root", Role.OPERATOR), certificate.certificate.with_name("ca.pem")
     with serving(tmp_path, Address("0.0.0.0", 0), certificate) as bed:
         url = bed.url.replace("0.0.0.0", "localhost")
         assert url.startswith("https://")
-        with Client(url, token=token, ca=certificate.certificate) as client:
+        with Client(url, token=token, ca=ca) as client:
             assert client.audit()["clean"]
             Tokens(tmp_path).remove("root")
             with pytest.raises(Refused, match="this token is not known"):
                 client.audit()
-        with Client(url, ca=certificate.certificate) as client, pytest.raises(Refused, match="Authorization"):
+        with Client(url, ca=ca) as client, pytest.raises(Refused, match="Authorization"):
             client.jobs()
         with (
             Client(url, token=token) as client,
@@ -429,12 +411,10 @@ def test_nobody_elses_token_keeps_a_job(
     alice.admit("train", machines, SECRET)
     alice.submit([{"name": "own", "workers": 1, "command": "true"}])
     with Client(bed.url, token="another token", timeout_s=TIMEOUT_S) as stranger:
-        with pytest.raises(Refused) as refused:
-            stranger.renew("train")
-        assert refused.value.status == 401
-        with pytest.raises(Refused) as refused:
-            stranger.renew("nobody's")
-        assert refused.value.status == 401
+        for name in ("train", "nobody's"):
+            with pytest.raises(Refused) as refused:
+                stranger.renew(name)
+            assert refused.value.status == 401
     bob = Tokens(bed.folder)
     bob.remove("bob")
     with Client(bed.url, token=bob.add("bob", Role.SUBMITTER, USER), timeout_s=TIMEOUT_S) as other:

@@ -78,13 +78,6 @@ def test_the_same_key_again_adds_nothing(http: httpx.Client) -> None:
     assert len(get(http, "/v1/jobs", views.JobsView)["jobs"]) == 2
 
 
-def test_of_several_jobs_all_are_taken_or_none(http: httpx.Client) -> None:
-    answer = submit(http, job("good"), job("bad", workers=0))
-    assert answer.status_code == 422
-    assert answer.json()["pointer"] == "/jobs/1/workers"
-    assert get(http, "/v1/jobs", views.JobsView)["jobs"] == []
-
-
 def test_a_job_is_cancelled_and_one_that_is_over_cannot_be(http: httpx.Client) -> None:
     submit(http, job("a"))
     assert http.delete("/v1/jobs/a").json()["state"] == "cancelled"
@@ -145,17 +138,6 @@ def test_a_drained_server_is_used_by_nobody_until_it_is_back(http: httpx.Client)
     assert http.post("/v1/nodes/h1/undrain").status_code == 204
     assert get(http, "/v1/jobs/a", views.JobView)["state"] == "running"
     assert http.post("/v1/nodes/h9/drain").status_code == 404
-
-
-def test_an_audit_names_what_differs(http: httpx.Client, bed: Bed) -> None:
-    assert get(http, "/v1/audit", views.AuditView)["clean"] is True
-    submit(http, job("a", workers=8))
-    bed.world.switches["leaf1"].wipe()
-    found = get(http, "/v1/audit", views.AuditView)
-    assert (found["clean"], found["found"]) == (
-        False,
-        [{"where": "leaf1", "what": "add job a: it is not there"}],
-    )
 
 
 def test_events_come_in_pages(http: httpx.Client) -> None:

@@ -15,13 +15,11 @@ from controller.vocabulary import Job
 from ina.api.metrics import render
 from ina.cli.service.common import rows
 from ina.run import views
-from ina.run.ledger import Ledger
 from ina.run.logs import log_decisions
 from ina.run.policies import Policies
 from ina.run.quotas import Quota
-from ina.run.store import Store
 from tests.ina.run.served import LEFT, RIGHT, Served
-from tests.ina.run.test_policies import ledger_of
+from tests.ina.run.test_policies import ledger_in
 from tests.ina.run.test_quotas import submit
 from tests.ina.run.virtual import ITERATION_S
 
@@ -130,8 +128,7 @@ async def test_a_start_logs_what_it_decides_and_does_not_guess_what_silent_jobs_
 
 
 def test_a_job_that_waits_for_a_quota_is_missed_too_and_a_replay_knows_it(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        ledger = ledger_of(store, Policies("fifo"))
+    with ledger_in(tmp_path) as ledger:
         ledger.set_quota(Quota("a", gpus=2))
         submit(ledger, "one", "a")
         submit(ledger, "two", "a", deadline_s=5.0)
@@ -142,15 +139,12 @@ def test_a_job_that_waits_for_a_quota_is_missed_too_and_a_replay_knows_it(tmp_pa
         outcome, why = ledger.left["two"]
         assert (outcome, "has passed" in why) == ("missed", True)
         assert ledger.quotas.waits("three") is not None
-    with Store(tmp_path) as store:
-        again = ledger_of(store, Policies("fifo"))
-        again.recover()
+    with ledger_in(tmp_path) as again:
         assert (again.left, again.due_s) == (ledger.left, ledger.due_s)
 
 
 def test_a_job_that_is_retried_after_its_deadline_runs_and_is_late(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        ledger: Ledger = ledger_of(store, Policies("fifo"))
+    with ledger_in(tmp_path) as ledger:
         submit(ledger, "one", "", deadline_s=5.0)
         ledger.record([Ended(1.0, "one", "exited with status 1")])
         assert ledger.due_s == float("inf")

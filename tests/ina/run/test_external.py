@@ -32,15 +32,18 @@ def external(name: str = "job", servers: tuple[str, ...] = (LEFT, RIGHT)) -> Job
     return Job(name=name, workers=len(servers), servers=servers)
 
 
-@pytest.mark.parametrize("served", [{"retries": 3}], indirect=True)
-async def test_a_job_leaves_its_switches_when_nobody_renews_its_lease(served: Served) -> None:
+async def admitted(served: Served) -> None:
+    """Admit a job; return when its workers may begin."""
     await served.daemon.admit(external(), holder="")
     await served.state("job", "running")
+
+
+@pytest.mark.parametrize("served", [{"retries": 3}], indirect=True)
+async def test_a_job_leaves_its_switches_when_nobody_renews_its_lease(served: Served) -> None:
+    await admitted(served)
     assert served.world.left()["jobs on switches"]
-    await served.until(lambda: served.daemon.reports.record("job").over, LEASE_S + 5)
-    record = served.daemon.reports.record("job")
-    assert record.state == "failed"
-    assert "has not sent a request for 20 s" in record.reason
+    assert await served.over("job", within_s=LEASE_S + 5) == ["failed"]
+    assert "has not sent a request for 20 s" in served.daemon.reports.record("job").reason
     await served.clean()
 
 
@@ -48,8 +51,7 @@ async def test_ranks_are_told_what_the_program_of_the_switches_lacks(served: Ser
     """They moved shards through programs that move none."""
     offers = replace(served.daemon._network.offers, lacks={Feature.SHARDS: "a table"})
     served.daemon._network.offers = offers
-    await served.daemon.admit(external(), holder="")
-    await served.state("job", "running")
+    await admitted(served)
     grant, spec = served.daemon.grant("job"), LaunchSpec(job=external(), machines=((0,), (1,)))
     assert holder._granted(spec, json.loads(json.dumps(grant))).offers.lacks == offers.lacks
 
@@ -58,8 +60,7 @@ async def test_ranks_are_told_what_the_program_of_the_switches_lacks(served: Ser
 async def test_the_default_scheduler_leaves_jobs_on_the_servers_that_they_name(served: Served) -> None:
     """`joint` put them where it liked, and so could not serve workers that are where they are."""
     await served.submit("named", 400, ("h3",))
-    await served.daemon.admit(external(), holder="")
-    await served.state("job", "running")
+    await admitted(served)
     for name, servers in (("named", ("h3",)), ("job", (LEFT, RIGHT))):
         assert served.daemon.reports.record(name).place.servers == servers
     await served.daemon.leave("job")
@@ -85,15 +86,13 @@ async def test_a_job_that_waits_leaves_the_queue_when_nobody_renews_its_lease(
         await asyncio.sleep(1.0)
     assert daemon.reports.record("first#1").state == "running"
     await daemon.leave("first#1")
-    await served.until(lambda: daemon.reports.record("first#1").over)
-    assert daemon.reports.record("first#1").state == "completed"
+    assert await served.over("first#1") == ["completed"]
     await served.clean()
 
 
 @pytest.mark.parametrize("why", ["rank 1 was killed", f"not sent a request for {LEASE_S:g} s"])
 async def test_a_controller_that_starts_again_gives_holders_a_whole_lease(served: Served, why: str) -> None:
-    await served.daemon.admit(external(), holder="")
-    await served.state("job", "running")
+    await admitted(served)
     for _ in range(3):
         await asyncio.sleep(0.9 * LEASE_S)
         await served.again()
@@ -109,8 +108,7 @@ async def test_a_controller_that_starts_again_gives_holders_a_whole_lease(served
 @pytest.mark.parametrize("leases", [0.9, 1.05, 2.0])
 async def test_a_controller_that_was_suspended_gives_holders_time(served: Served, leases: float) -> None:
     """It ended them after SIGSTOP and SIGCONT: no request had arrived while it did not run itself."""
-    await served.daemon.admit(external(), holder="")
-    await served.state("job", "running")
+    await admitted(served)
     served.loop.now_s += leases * LEASE_S
     await asyncio.sleep(LEASE_S / 2)
     assert served.daemon.reports.record("job").state == "running"
@@ -123,8 +121,7 @@ async def test_a_job_whose_server_is_drained_ends_once_its_holder_has_ended_its_
     served: Served,
 ) -> None:
     """It cannot start elsewhere; its GPUs are not given away before."""
-    await served.daemon.admit(external(), holder="")
-    await served.state("job", "running")
+    await admitted(served)
     await served.daemon.drain(LEFT)
     await served.until(lambda: served.daemon.reports.record("job").state == "stopping")
     await served.daemon.renew("job")
@@ -133,14 +130,12 @@ async def test_a_job_whose_server_is_drained_ends_once_its_holder_has_ended_its_
     assert stop
     assert served.daemon.ledger.holds
     await served.daemon.leave("job", stop)
-    await served.until(lambda: served.daemon.reports.record("job").over)
-    assert served.daemon.reports.record("job").state == "failed"
+    assert await served.over("job") == ["failed"]
     await served.clean()
 
 
 async def test_a_job_that_was_cancelled_leaves_as_soon_as_its_workers_have_ended(served: Served) -> None:
-    await served.daemon.admit(external(), holder="")
-    await served.state("job", "running")
+    await admitted(served)
     await served.daemon.cancel("job")
     await asyncio.sleep(1.0)
     began_s = served.loop.time()
@@ -150,43 +145,32 @@ async def test_a_job_that_was_cancelled_leaves_as_soon_as_its_workers_have_ended
     assert served.daemon.reports.record("job").state == "cancelled"
 
 
-async def test_a_controller_that_dies_once_it_has_asked_workers_to_end_goes_on_asking(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("dies", [False, True], ids=["lives", "dies"])
+async def test_a_holder_that_does_not_end_its_workers_when_told_loses_its_place(
+    served: Served, monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
-    """They have as much time as if it had lived, and no more."""
+    """A controller that dies once it has asked goes on asking; workers have as much time, and no more."""
     asked = asyncio.Event()
 
     def point(name: str) -> None:
         if name == "asked to end" and not asked.is_set():
             asked.set()
-            raise Died
+            if dies:
+                raise Died
 
     monkeypatch.setattr(faults, "hook", point)
-    await served.daemon.admit(external(), holder="")
-    await served.state("job", "running")
+    await admitted(served)
     await served.daemon.cancel("job")
     await served.until(asked.is_set)
     began_s = served.loop.time()
-    await served.again()
+    if dies:
+        await served.again()
     assert served.world.left()["jobs on switches"]
     while served.daemon.ledger.holds:
         assert await served.daemon.renew("job") == "by its owner"
         assert served.loop.time() < began_s + 2 * LEASE_S
         await asyncio.sleep(1.0)
     assert served.loop.time() > began_s + LEASE_S - 1.0
-    assert served.daemon.reports.record("job").state == "cancelled"
-    await served.clean()
-
-
-async def test_a_holder_that_does_not_end_its_workers_when_told_loses_its_place(served: Served) -> None:
-    await served.daemon.admit(external(), holder="")
-    await served.state("job", "running")
-    await served.daemon.cancel("job")
-    give_up = served.loop.time() + 3 * LEASE_S
-    while served.daemon.ledger.holds:
-        assert served.loop.time() < give_up
-        assert await served.daemon.renew("job") == "by its owner"
-        await asyncio.sleep(1.0)
     assert served.daemon.reports.record("job").state == "cancelled"
     await served.clean()
 

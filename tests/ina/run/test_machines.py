@@ -96,16 +96,18 @@ def test_engines_fit_machines_or_testbeds(tmp_path: Path, monkeypatch: pytest.Mo
         EngineChoice("slurm", launch_with="rsh {host} {command}")
 
 
+def serving_on(cluster: Topology, *names: str) -> Topology:
+    """Return the cluster with fallback servers on these servers."""
+    ports = dict.fromkeys(names, 9560)
+    servers = (replace(each, fallback_port=ports.get(each.name, 0)) for each in cluster.servers)
+    return replace(cluster, servers=tuple(servers))
+
+
 def test_fallback_servers_are_where_the_file_has_them() -> None:
     bed = pinned(leaf_spine(2, 2, 2, servers=2))
     job = Job(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h3"))
     assert choose_fallback(steady_state(bed, []), job) == "p1"  # any is as good
-    one = replace(
-        bed,
-        servers=tuple(
-            replace(each, fallback_port=9560) if each.name == "p2" else each for each in bed.servers
-        ),
-    )
+    one = serving_on(bed, "p2")
     assert choose_fallback(steady_state(one, []), job) == "p2"
     with pytest.raises(BadSpec, match="fallback = 'h2': no fallback server runs there; want p2"):
         check_job(replace(job, fallback="h2"), one)
@@ -113,13 +115,7 @@ def test_fallback_servers_are_where_the_file_has_them() -> None:
 
 
 def test_a_fallback_server_is_beside_a_worker_only_where_no_other_is_free() -> None:
-    bed = pinned(leaf_spine(2, 2, 2, servers=0))
-    bed = replace(
-        bed,
-        servers=tuple(
-            replace(each, fallback_port=9560) if each.name in ("h1", "h4") else each for each in bed.servers
-        ),
-    )
+    bed = serving_on(pinned(leaf_spine(2, 2, 2, servers=0)), "h1", "h4")
     job = Job(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h3"))
     assert choose_fallback(steady_state(bed, []), job) == "h4"
     assert choose_fallback(steady_state(bed, []), replace(job, servers=("h2", "h4"))) == "h1"

@@ -111,12 +111,16 @@ def test_a_job_that_is_completed_late_is_shown_so(page: Page, bed: Bed, http: ht
     page.wait_for_selector("#facts >> text=completed late")
 
 
-def test_it_goes_on_by_itself(page: Page, bed: Bed, http: httpx.Client) -> None:
+def test_it_goes_on_by_itself_and_what_has_the_focus_keeps_it(
+    page: Page, bed: Bed, http: httpx.Client
+) -> None:
     http.post("/v1/jobs", json={"jobs": [job("first")]})
     _open(page, bed)
     page.evaluate("window.mark = 1")
+    page.focus("#jobs a")
     http.post("/v1/jobs", json={"jobs": [job("second")]})
     page.wait_for_selector("#jobs >> text=second")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == "#/jobs/first"
     http.delete("/v1/jobs/first")
     page.wait_for_selector("#over >> text=cancelled")
     page.wait_for_selector("#events >> text=by its owner")
@@ -169,15 +173,6 @@ def test_it_is_used_with_the_keyboard(page: Page, bed: Bed, http: httpx.Client) 
     page.keyboard.press("Enter")
     page.click("dialog button.strong")
     page.wait_for_selector("#facts >> text=cancelled")
-
-
-def test_what_has_the_focus_keeps_it_when_something_happens(page: Page, bed: Bed, http: httpx.Client) -> None:
-    http.post("/v1/jobs", json={"jobs": [job("vision")]})
-    _open(page, bed)
-    page.focus("#jobs a")
-    http.post("/v1/jobs", json={"jobs": [job("second")]})
-    page.wait_for_selector("#jobs >> text=second")
-    assert page.evaluate("document.activeElement.getAttribute('href')") == "#/jobs/vision"
 
 
 def test_a_server_is_drained_and_used_again(page: Page, bed: Bed, http: httpx.Client) -> None:

@@ -28,10 +28,9 @@ from ina.run.fallback.process import FallbackServers
 from ina.run.groups import Groups
 from ina.run.launch.files import plain
 from ina.run.launch.spec import LaunchSpec
-from ina.run.policies import Policies
 from ina.run.steps import HeldRun, Resize, Start, Stop, held_run, steps
 from ina.run.store import Store
-from tests.ina.run.test_policies import ledger_of
+from tests.ina.run.test_policies import ledger_in
 
 TREE = Tree("s1", {}, frozenset({"s1"}))
 HERE = Place(("h1", "h2"), TREE, "h3", {"s1": Region(0, 64)})
@@ -42,12 +41,25 @@ def desired(*runs: Run) -> Desired:
     return Desired(0.0, runs)
 
 
-def test_what_is_to_run_and_is_not_held_is_started() -> None:
-    assert steps(desired(RUN), {}) == [Start(RUN)]
+BOTH = Run(1, ("a", "b"), (0, 1), (0, 1), places={"a": HERE, "b": HERE})
+LEFT = Run(1, ("b",), (0, 1), (1,), places={"b": HERE})
+BESIDE = Run(2, ("b",), (0, 1), (0,), places={"b": HERE})
+STEPS: dict[str, tuple[list[Run], list[HeldRun], list[Start]]] = {
+    "what is not held is started": ([RUN], [], [Start(RUN)]),
+    "what is held is left alone": ([RUN], [HeldRun(RUN, "running")], []),
+    "runs that share GPUs as decided do not wait": (
+        [RUN, BESIDE],
+        [HeldRun(RUN, "running")],
+        [Start(BESIDE)],
+    ),
+    "a run that is busy is left alone": ([], [HeldRun(RUN, "preparing", busy=True)], []),
+    "the group of a job that ended is left alone": ([LEFT], [HeldRun(BOTH, "running", frozenset("a"))], []),
+}
 
 
-def test_what_is_held_as_it_should_be_is_left_alone() -> None:
-    assert steps(desired(RUN), {1: HeldRun(RUN, "running")}) == []
+@pytest.mark.parametrize(("wanted", "held", "expected"), STEPS.values(), ids=STEPS)
+def test_steps(wanted: list[Run], held: list[HeldRun], expected: list[Start]) -> None:
+    assert steps(desired(*wanted), {each.run.number: each for each in held}) == expected
 
 
 def test_nobody_starts_on_gpus_that_somebody_is_still_to_leave() -> None:
@@ -69,19 +81,10 @@ def test_a_job_does_not_start_elsewhere_before_its_workers_have_ended() -> None:
     assert steps(desired(moved), {1: ended}) == [Start(moved)]
 
 
-def test_runs_that_share_gpus_as_decided_do_not_wait_for_each_other() -> None:
-    other = Run(2, ("b",), (0, 1), (0,), places={"b": HERE})
-    assert steps(desired(RUN, other), {1: HeldRun(RUN, "running")}) == [Start(other)]
-
-
 def test_a_stop_that_was_broken_off_goes_on() -> None:
     """Found by killing the daemon between the steps of a stop."""
     (stop,) = steps(desired(RUN), {1: HeldRun(RUN, "stopping")})
     assert isinstance(stop, Stop)
-
-
-def test_nothing_is_begun_with_a_run_that_is_busy() -> None:
-    assert steps(desired(), {1: HeldRun(RUN, "preparing", busy=True)}) == []
 
 
 def test_other_slots_are_a_move_and_another_tree_a_stop() -> None:
@@ -94,20 +97,12 @@ def test_other_slots_are_a_move_and_another_tree_a_stop() -> None:
         assert "another tree" in stop.why
 
 
-def test_a_job_that_has_ended_changes_nothing_for_the_others_of_its_group() -> None:
-    both = Run(1, ("a", "b"), (0, 1), (0, 1), places={"a": HERE, "b": HERE})
-    left = Run(1, ("b",), (0, 1), (1,), places={"b": HERE})
-    assert steps(desired(left), {1: HeldRun(both, "running", frozenset("a"))}) == []
-
-
 def test_a_group_whose_member_is_cancelled_starts_again_without_it() -> None:
     """Found by cancelling one: its workers went on, for their run did."""
-    both = Run(1, ("a", "b"), (0, 1), (0, 1), places={"a": HERE, "b": HERE})
-    left = Run(1, ("b",), (0, 1), (1,), places={"b": HERE})
-    held = HeldRun(both, "running")
-    (stop,) = steps(desired(left), {1: held})
-    assert stop == Stop(1, "job 'a' is no longer scheduled to run")
-    assert steps(desired(left), {}) == [Start(left)]
+    assert steps(desired(LEFT), {1: HeldRun(BOTH, "running")}) == [
+        Stop(1, "job 'a' is no longer scheduled to run")
+    ]
+    assert steps(desired(LEFT), {}) == [Start(LEFT)]
 
 
 @pytest.mark.parametrize(
@@ -154,16 +149,15 @@ def test_the_wall_clock_is_stepped_while_it_is_off_and_while_it_runs(
 def test_how_the_clock_stands_is_written_down_once_and_when_it_was_stepped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Store(tmp_path) as store:
-        ledger = ledger_of(store, Policies("fifo"))
+    with ledger_in(tmp_path) as ledger:
         wall = [0.0]
         ledger.clock = Clock(0.0, 0.0, wall=lambda: wall[0], monotonic=lambda: 0.0, boot="this")
         ledger.keep_time()
-        assert store.fact("clock") == '{"boot": "this", "ahead_s": 0.0}'
+        assert ledger.store.fact("clock") == '{"boot": "this", "ahead_s": 0.0}'
         assert not caplog.text
         wall[0] = 7200.0
         ledger.keep_time()
-        assert store.fact("began") == "7200.0"
+        assert ledger.store.fact("began") == "7200.0"
         assert "stepped by +7200 s" in caplog.text
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,12 +26,18 @@ from ina.run.store import Store
 from tests.ina.run.served import Served
 
 CLUSTER = fabrics.leaf_spine(2, 2, 2, fabrics.Parts(gpus=2, slots=512))
+FIFO = Policies("fifo")
 PLAIN = [name for name in registry.known() if not registry.family(name)]
 
 
-def ledger_of(store: Store, policies: Policies, *, snapshot_events: int = 5000) -> Ledger:
-    clock = Clock(0.0, 0.0, wall=lambda: 0.0, monotonic=lambda: 0.0)
-    return Ledger(store, CLUSTER, policies, clock, snapshot_events=snapshot_events)
+@contextmanager
+def ledger_in(folder: Path, policies: Policies = FIFO, *, snapshot_events: int = 5000) -> Iterator[Ledger]:
+    """Have a ledger whose state is in a folder; it goes on with what is there."""
+    with Store(folder) as store:
+        clock = Clock(0.0, 0.0, wall=lambda: 0.0, monotonic=lambda: 0.0)
+        ledger = Ledger(store, CLUSTER, policies, clock, snapshot_events=snapshot_events)
+        ledger.recover()
+        yield ledger
 
 
 def allocation_of(policy: str, **more: str) -> AllocationSettings:
@@ -47,26 +55,24 @@ def submit(ledger: Ledger, *names: str) -> None:
 @pytest.mark.parametrize("policy", PLAIN)
 def test_every_scheduler_can_follow_another_while_jobs_run_and_wait(policy: str, tmp_path: Path) -> None:
     after = Policies(policy, allocation_of(policy, memory="deadline"))
-    with Store(tmp_path) as store:
-        ledger = ledger_of(store, Policies("fifo", allocation_of(policy)))
+    with ledger_in(tmp_path, Policies("fifo", allocation_of(policy))) as ledger:
         submit(ledger, "a", "b", "c", "d")
         assert ledger.core.running.jobs
         ledger.change(after)
         ledger.core.handle(Tick(ledger.now_s + 1000.0))
         wanted = ledger.core.desired()
     assert wanted.runs
-    with Store(tmp_path) as store:
-        again = ledger_of(store, after)
-        again.recover()
+    with ledger_in(tmp_path, after) as again:
         assert again.policies.scheduler == policy
         again.core.handle(Tick(1000.0))
         assert again.core.desired() == wanted
-        assert len(list(store.events())) == len([*again.core.jobs]) + 2, "no event was added by the restart"
+        assert len(list(again.store.events())) == len([*again.core.jobs]) + 2, (
+            "no event was added by the restart"
+        )
 
 
 def test_what_runs_runs_on_under_other_policies(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        ledger = ledger_of(store, Policies("fifo"))
+    with ledger_in(tmp_path) as ledger:
         submit(ledger, "a", "b", "c")
         before = ledger.core.desired()
         ledger.change(Policies("fifo-backfill", AllocationSettings(routing="grid", memory="static")))
@@ -82,11 +88,9 @@ def test_what_runs_runs_on_under_other_policies(tmp_path: Path) -> None:
 
 
 def test_a_service_that_is_started_with_other_policies_goes_on_by_these(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        submit(ledger_of(store, Policies("fifo")), "a", "b", "c")
-    with Store(tmp_path) as store:
-        again = ledger_of(store, Policies("srsf"))
-        again.recover()
+    with ledger_in(tmp_path) as ledger:
+        submit(ledger, "a", "b", "c")
+    with ledger_in(tmp_path, Policies("srsf")) as again:
         assert again.policies.scheduler == "srsf"
         assert len(again.core.running.jobs) == 2
 
@@ -103,15 +107,14 @@ def test_a_service_that_is_started_with_other_policies_goes_on_by_these(tmp_path
     ],
 )
 def test_policies_that_cannot_follow_change_nothing(wrong: Policies, says: str, tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        ledger = ledger_of(store, Policies("fifo"))
+    with ledger_in(tmp_path) as ledger:
         submit(ledger, "a")
-        before, events = ledger.core.desired(), len(list(store.events()))
+        before, events = ledger.core.desired(), len(list(ledger.store.events()))
         with pytest.raises(BadSpec, match=says):
             ledger.change(wrong)
         assert ledger.core.desired() == before
         assert ledger.policies == Policies("fifo")
-        assert len(list(store.events())) == events
+        assert len(list(ledger.store.events())) == events
 
 
 class Moody:
@@ -126,8 +129,7 @@ class Moody:
 
 
 def test_a_policy_that_cannot_decide_leaves_what_runs_running_until_it_can(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        ledger = ledger_of(store, Policies("fifo"))
+    with ledger_in(tmp_path) as ledger:
         ledger.core._policy = Moody()
         for name in ("a", "bad", "b"):
             job = Job(name=name, workers=1, layers_bytes=(1_000_000,), arrival_s=ledger.now_s)
@@ -208,37 +210,33 @@ def test_a_wrong_policy_file_is_refused_by_line_and_key(text: str, says: str, tm
 
 
 @pytest.mark.parametrize("policy", PLAIN)
-def test_a_start_from_a_snapshot_decides_as_one_from_all_events(policy: str, tmp_path: Path) -> None:
+def test_a_start_from_a_snapshot_decides_as_one_from_all_events(
+    policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     policies = Policies(policy, allocation_of(policy, memory="deadline-lazy", routing="grid"))
-    with Store(tmp_path) as store:
-        ledger = ledger_of(store, policies, snapshot_events=1)
+    with ledger_in(tmp_path, policies, snapshot_events=1) as ledger:
         submit(ledger, "a", "b", "c")
         ledger.freeze()
         submit(ledger, "d")
         ledger.core.handle(Tick(1000.0))
         wanted = ledger.core.desired()
-        assert store.last_snapshot() is not None
-    with Store(tmp_path) as store:
-        taken = []
-        again = ledger_of(store, policies)
-        again._apply, take_in = lambda body: (taken.append(body), take_in(body)), again._apply  # type: ignore[method-assign]
-        again.recover()
-        assert len(taken) < len(list(store.events())), "not all events were replayed"
+        assert ledger.store.last_snapshot() is not None
+    taken, take_in = [], Ledger._apply
+    monkeypatch.setattr(Ledger, "_apply", lambda self, body: (taken.append(body), take_in(self, body)))
+    with ledger_in(tmp_path, policies) as again:
+        assert len(taken) < len(list(again.store.events())), "not all events were replayed"
         again.core.handle(Tick(1000.0))
         assert again.core.desired() == wanted
         assert [*again.submitted] == ["a", "b", "c", "d"]
 
 
 def test_a_snapshot_of_another_program_is_not_read(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        ledger = ledger_of(store, Policies("fifo"))
+    with ledger_in(tmp_path) as ledger:
         submit(ledger, "a")
         wanted = ledger.core.desired()
-        store.snapshot({"core": "of another program"})
-        store._execute("UPDATE snapshots SET program = 'another'")
-    with Store(tmp_path) as store:
-        again = ledger_of(store, Policies("fifo"))
-        again.recover()
+        ledger.store.snapshot({"core": "of another program"})
+        ledger.store._execute("UPDATE snapshots SET program = 'another'")
+    with ledger_in(tmp_path) as again:
         assert again.core.desired() == wanted
 
 
@@ -254,14 +252,12 @@ def test_a_snapshot_of_another_program_is_not_read(tmp_path: Path) -> None:
 )
 def test_wrong_policies_leave_a_state_as_it_was(wrong: Policies, begun: bool, tmp_path: Path) -> None:
     """A controller that was first started with a typing error could once never use its state again."""
-    with Store(tmp_path) as store:
-        if begun:
-            submit(ledger_of(store, Policies("fifo")), "a")
-        with pytest.raises(BadSpec):
-            ledger_of(store, wrong)
-    with Store(tmp_path) as store:
-        again = ledger_of(store, Policies("srtf"))
-        again.recover()
+    if begun:
+        with ledger_in(tmp_path) as ledger:
+            submit(ledger, "a")
+    with pytest.raises(BadSpec), ledger_in(tmp_path, wrong):
+        pass
+    with ledger_in(tmp_path, Policies("srtf")) as again:
         assert again.policies.scheduler == "srtf"
         assert [*again.submitted] == ["a"] * begun
 

@@ -22,15 +22,6 @@ from ina.run.store import Store
 from tests.ina.run.served import CLUSTER, LEFT, RIGHT, Served
 
 
-async def run(served: Served, name: str, iterations: int = 20) -> None:
-    """Run a job to its end."""
-    served.world.iterations[name] = iterations
-    job = Job(name=name, workers=1, servers=(LEFT,), command=("train",), iterations=iterations)
-    await served.daemon.submit([job], key=name)
-    await served.until(lambda: served.daemon.reports.record(name).over)
-    assert served.daemon.reports.record(name).state == "completed"
-
-
 def names(served: Served) -> list[str]:
     return [each.name for each in served.daemon.reports.records()]
 
@@ -41,7 +32,7 @@ async def test_the_oldest_jobs_are_forgotten_beyond_a_number_and_their_records_a
 ) -> None:
     """They leave lists, decisions and logs; after a kill, too; their names may be used again."""
     for number in range(6):
-        await run(served, f"j{number}")
+        await served.submit(f"j{number}", 20, (LEFT,), "completed")
         (served.folder / "logs" / str(number + 1)).mkdir(parents=True)
     await served.until(lambda: len(names(served)) <= 3)
     kept = names(served)
@@ -62,16 +53,16 @@ async def test_the_oldest_jobs_are_forgotten_beyond_a_number_and_their_records_a
     assert [(each.number, each.entry.text) for each in served.daemon.reports.decisions()][
         : len(before)
     ] == before
-    await run(served, "j0")
+    await served.submit("j0", 20, (LEFT,), "completed")
     assert served.daemon.reports.record("j0").number == 7
     await served.clean()
 
 
 @pytest.mark.parametrize("served", [{"retention": Retention(age_s=100.0)}], indirect=True)
 async def test_jobs_are_forgotten_when_they_are_old(served: Served) -> None:
-    await run(served, "old")
+    await served.submit("old", 20, (LEFT,), "completed")
     await asyncio.sleep(80.0)
-    await run(served, "new")
+    await served.submit("new", 20, (LEFT,), "completed")
     assert names(served) == ["old", "new"]
     await served.until(lambda: names(served) == ["new"])
     assert served.loop.time() > 100.0
@@ -79,12 +70,9 @@ async def test_jobs_are_forgotten_when_they_are_old(served: Served) -> None:
 
 @pytest.mark.parametrize("served", [{"retention": Retention(jobs=0)}], indirect=True)
 async def test_a_job_that_runs_is_not_forgotten_nor_one_that_runs_again(served: Served) -> None:
-    served.world.iterations["long"] = 100_000
-    await served.daemon.submit(
-        [Job(name="long", workers=1, servers=(RIGHT,), command=("train",), iterations=100_000)]
-    )
+    await served.submit("long", 100_000, (RIGHT,))
     for number in range(4):
-        await run(served, f"j{number}")
+        await served.submit(f"j{number}", 20, (LEFT,), "completed")
     await served.until(lambda: len(names(served)) == 2)
     assert names(served)[0] == "long"
     assert served.daemon.reports.explain("long")["decisions"]

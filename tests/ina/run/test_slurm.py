@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from ina.errors import EngineError
 from ina.run.launch import files, slurm, slurm_runs
 from ina.run.launch.orders import RunStatus
 from ina.run.launch.slurm_runs import SlurmRuns
+from tests.system.command import until
 
 
 def test_jobs_are_read_with_their_states_and_reasons() -> None:
@@ -56,25 +56,26 @@ def commands(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
-def test_a_command_that_fails_is_named_with_what_it_wrote(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+FAILURES = {
+    "fails": (
+        "echo 'slurm_load_jobs error: Unable to contact\nslurm controller' >&2; exit 1",
+        "squeue ended with status 1: slurm_load_jobs error: Unable",
+    ),
+    "is killed": ("kill -9 $$", "squeue ended with signal 9"),
+    "is not there": ("", "cannot run squeue: No such file"),
+}
+"""Script of all commands, "": there is none; what is said."""
+
+
+@pytest.mark.parametrize(("script", "said"), FAILURES.values(), ids=FAILURES)
+def test_a_command_is_named_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
 ) -> None:
-    commands(
-        tmp_path, monkeypatch, "echo 'slurm_load_jobs error: Unable to contact\nslurm controller' >&2; exit 1"
-    )
-    with pytest.raises(EngineError, match="squeue ended with status 1: slurm_load_jobs error: Unable"):
-        slurm.jobs("ina:")
-
-
-def test_a_command_that_is_killed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands(tmp_path, monkeypatch, "kill -9 $$")
-    with pytest.raises(EngineError, match="sinfo ended with signal 9"):
-        slurm.nodes()
-
-
-def test_a_machine_without_slurm_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(EngineError, match="cannot run squeue: No such file"):
+    if script:
+        commands(tmp_path, monkeypatch, script)
+    else:
+        monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(EngineError, match=said):
         slurm.jobs("ina:")
 
 
@@ -92,13 +93,6 @@ def runs_of(folder: Path, monkeypatch: pytest.MonkeyPatch, jobs: str) -> Iterato
     monkeypatch.setattr(slurm_runs, "LOOK_S", 0.05)
     with contextlib.closing(SlurmRuns(folder / "runs", "s", named("single-switch:2"))) as runs:
         yield runs
-
-
-def until(holds: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 60.0
-    while not holds():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
 
 
 def test_jobs_live_on_while_slurm_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from ina.api.history import FRESH_S, MOST, Shared
 from ina.api.problems import Problem
 from ina.run.client import Client
 from ina.run.tokens import Person, Role
-from tests.ina.run.bed import TIMEOUT_S, Bed, job
+from tests.ina.run.bed import Bed, job
 
 
 @contextlib.contextmanager
@@ -255,14 +255,3 @@ def test_an_answer_is_shared_until_something_changes_or_time_has_passed() -> Non
     for number in range(2 * MOST):
         answer(asked(query=f"after={number}"))
     assert len(shared._answers) <= MOST + 1
-
-
-def test_pages_share_lists_of_jobs_until_one_is_submitted(bed: Bed) -> None:
-    with httpx.Client(base_url=bed.url, trust_env=False, timeout=TIMEOUT_S) as client:
-        assert client.get("/v1/jobs").json()["jobs"] == []
-        answer = client.post("/v1/jobs", json={"jobs": [job("a")]})
-        assert answer.status_code == 201, answer.text
-        found = client.get("/v1/jobs")
-        assert found.headers["content-type"] == "application/json"
-        assert [each["name"] for each in found.json()["jobs"]] == ["a"]
-        assert sum(client.get("/v1/cluster").json()["jobs"].values()) == 1

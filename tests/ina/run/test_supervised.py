@@ -10,15 +10,14 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from controller.vocabulary import documents, jobs_of
 from ina.run import logs
-from ina.run.views import LogLine
-from tests.ina.run.bed import TIMEOUT_S, cluster, job, stand
+from tests.ina.run.bed import TIMEOUT_S, cluster, stand
+from tests.ina.run.served import LEFT, Served
 
 UNIT = Path(__file__).parents[3] / "examples" / "controller" / "ina-controller.service"
 
@@ -110,26 +109,17 @@ def stream() -> Iterator[io.StringIO]:
     log.handlers[:], log.level, log.propagate = before
 
 
-def test_each_decision_is_a_line_with_its_number_and_its_jobs(stream: io.StringIO, tmp_path: Path) -> None:
+async def test_each_decision_is_a_line_with_its_number_and_its_jobs(
+    stream: io.StringIO, served: Served
+) -> None:
     logs.write_to(stream, "json")
-
-    async def life() -> Sequence[LogLine]:
-        daemon, _, _ = stand(tmp_path, cluster())
-        running = asyncio.create_task(daemon.run())
-        task = asyncio.create_task(logs.log_decisions(daemon))
-        await daemon.changed(TIMEOUT_S)  # it is ready
-        await daemon.submit(jobs_of(documents.Document("jobs", {"job": [job("vision")]}), cluster()))
-        while "started" not in stream.getvalue():
-            await asyncio.sleep(0.01)
-        task.cancel()
-        running.cancel()
-        await asyncio.gather(task, running, return_exceptions=True)
-        return daemon.reports.decisions()
-
-    decisions = asyncio.run(asyncio.wait_for(life(), TIMEOUT_S))
+    task = asyncio.create_task(logs.log_decisions(served.daemon))
+    await served.submit("vision", 10, (LEFT,), "completed")
+    await served.until(lambda: "ended" in stream.getvalue())
+    task.cancel()
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [(each["decision"], each["event"], each["jobs"]) for each in lines] == [
-        (number, entry.event, list(entry.jobs)) for number, entry in decisions[: len(lines)]
+        (number, entry.event, list(entry.jobs)) for number, entry in served.daemon.reports.decisions()
     ]
     assert {each["level"] for each in lines} == {"info"}
 

@@ -26,6 +26,8 @@ NOBODY = pwd.getpwnam("nobody").pw_uid
 as_root = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root becomes another user"
 )
+PYTHON = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
+AS_NOBODY = ("setpriv", "--reuid=nobody", "--clear-groups", PYTHON, "-c")
 ASK = """
 import http.client, sys
 connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=30)
@@ -48,9 +50,8 @@ def test_the_kernel_says_whose_a_connection_is(family: socket.AddressFamily) -> 
 @as_root
 def test_another_user_of_the_machine_needs_a_token(bed: Bed) -> None:
     port = bed.url.rpartition(":")[2]
-    python = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
     found = subprocess.run(
-        ["setpriv", "--reuid=nobody", "--clear-groups", python, "-c", ASK, port],
+        [*AS_NOBODY, ASK, port],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -91,10 +92,8 @@ def test_a_user_cannot_take_all_connections(
     """Each has a limit; and of all connections some are kept for root."""
     monkeypatch.setattr(guard, "MOST", most)
     port = bed.url.rpartition(":")[2]
-    python = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
-    as_nobody = ["setpriv", "--reuid=nobody", "--clear-groups", python, "-c"]
     with subprocess.Popen(
-        [*as_nobody, CROWD, port, str(made)],
+        [*AS_NOBODY, CROWD, port, str(made)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -104,7 +103,7 @@ def test_a_user_cannot_take_all_connections(
         assert crowd.stdout.readline() == "made\n"
         assert int(crowd.stdout.readline()) >= 1
         one_more = subprocess.run(
-            [*as_nobody, ASK, port], capture_output=True, text=True, timeout=TIMEOUT_S, cwd="/"
+            [*AS_NOBODY, ASK, port], capture_output=True, text=True, timeout=TIMEOUT_S, cwd="/"
         )
         assert one_more.stdout.startswith("503 ") or "reset" in one_more.stderr.lower(), one_more
         with httpx.Client(base_url=bed.url, trust_env=False) as own:

@@ -25,6 +25,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
+from torch_scenarios import raised
 
 import hostlib
 import hostlib.torch
@@ -238,10 +239,7 @@ def group_of_a_dead_rank() -> Any:
     if rank == 3:
         os._exit(3)
     if rank == 2:
-        try:
-            dist.all_reduce(tensor, group=pairs[1])
-        except hostlib.PeerLost as error:
-            store.set("error", str(error))
+        store.set("error", ": ".join(raised(lambda: dist.all_reduce(tensor, group=pairs[1]))))
         return None
     said = store.get("error").decode()
     dist.all_reduce(tensor, group=pairs[0])
@@ -250,11 +248,7 @@ def group_of_a_dead_rank() -> Any:
     while len(opened) < 3 and time.monotonic() < deadline:  # one is what the dead rank's had
         with contextlib.suppress(hostlib.RendezvousError):
             opened.append(hostlib.current().group([1, 0], f"{len(opened)}"))
-    refused = ""
-    try:
-        hostlib.current().group([1, 0], "more")
-    except hostlib.RendezvousError as error:
-        refused = str(error)
+    refused = raised(lambda: hostlib.current().group([1, 0], "more"))
     sums = [group.allreduce([group.rank + 1.0]).tolist() for group in opened]
     ranks = [group.rank for group in opened]
     for group in opened:

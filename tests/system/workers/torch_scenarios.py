@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import runpy
 import signal
@@ -12,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch._dynamo  # which DDP imports when it is made: once for all ranks
@@ -25,7 +24,6 @@ from torch.nn.parallel import DistributedDataParallel
 import hostlib
 import hostlib.torch
 
-T = TypeVar("T")
 OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
 DTYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16),
@@ -40,30 +38,21 @@ def begin(timeout_s: float = 60) -> int:
     return dist.get_rank()
 
 
-def in_group(scenario: Callable[[], T]) -> Callable[[], T]:
+@contextlib.contextmanager
+def in_group() -> Iterator[None]:
     """Have the group there before a scenario, and gone after it."""
-
-    @functools.wraps(scenario)
-    def whole() -> T:
-        begin()
-        found = scenario()
-        dist.destroy_process_group()
-        return found
-
-    return whole
+    begin()
+    yield
+    dist.destroy_process_group()
 
 
-def noting(found: dict[str, Any]) -> Callable[[str, Callable[[], Any]], None]:
-    """Return what makes a call and notes below a name what it raised, type and text; None: nothing."""
-
-    def note(name: str, call: Callable[[], Any]) -> None:
-        try:
-            call()
-            found[name] = None
-        except Exception as error:
-            found[name] = [type(error).__name__, str(error)]
-
-    return note
+def raised(call: Callable[[], Any]) -> list[str] | None:
+    """Return what a call raises, type and text; None: nothing."""
+    try:
+        call()
+    except Exception as error:
+        return [type(error).__name__, str(error)]
+    return None
 
 
 def until_the_first_has_ended() -> None:
@@ -72,9 +61,11 @@ def until_the_first_has_ended() -> None:
         dist.distributed_c10d._get_default_store().wait(["never"], timedelta(minutes=5))
 
 
-def values(dtype: torch.dtype, *, seed: int = 0, shape: tuple[int, ...] = SHAPE) -> torch.Tensor:
+def values(
+    dtype: torch.dtype, *, seed: int = 0, shape: tuple[int, ...] = SHAPE, rank: int | None = None
+) -> torch.Tensor:
     """Values that differ by rank, and that no sum of takes out of the type."""
-    generator = torch.Generator().manual_seed(100 * seed + dist.get_rank())
+    generator = torch.Generator().manual_seed(100 * seed + (dist.get_rank() if rank is None else rank))
     if dtype.is_floating_point:
         return (torch.rand(shape, generator=generator) * 2 - 1).to(dtype)
     return torch.randint(0, 2 if dtype is torch.bool else 9, shape, generator=generator).to(dtype)
@@ -137,12 +128,12 @@ def reductions(op: str, dtype: torch.dtype, is_async: bool) -> Iterator[tuple[st
 def movements(dtype: torch.dtype, is_async: bool) -> Iterator[tuple[str, Callable[[Any], Any]]]:
     rank, size = dist.get_rank(), dist.get_world_size()
 
+    def blank() -> torch.Tensor:
+        return torch.zeros(SHAPE, dtype=dtype)
+
     def done(work: Any) -> None:
         if is_async:
             work.wait()
-
-    def blank() -> torch.Tensor:
-        return torch.zeros(SHAPE, dtype=dtype)
 
     def broadcast(group: Any) -> list[torch.Tensor]:
         tensor = values(dtype)
@@ -337,7 +328,7 @@ def others() -> Iterator[tuple[str, Callable[[Any], Any]]]:
     )
 
 
-@in_group
+@in_group()
 def agree_with_gloo() -> dict[str, Any]:
     """Make every call in the default group, in one of all ranks, and in one of gloo, and compare."""
     groups = {"default": None, "sub": dist.new_group(list(range(dist.get_world_size())))}
@@ -424,7 +415,6 @@ def inputs() -> dict[str, Any]:
     """Hand in what is unusual, or not to be summed; the group goes on after each."""
     rank = begin()
     found: dict[str, Any] = {}
-    refused = noting(found)
 
     def summed(tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> torch.Tensor:
         dist.all_reduce(tensor, op)
@@ -445,7 +435,7 @@ def inputs() -> dict[str, Any]:
     parts = [rank + torch.arange(8.0).view(4, 2)[2 * part : 2 * part + 2].T[1] for part in (0, 1)]
     dist.reduce_scatter(scattered[::2], parts)
     found["strided scattered"] = scattered[::2].tolist()
-    refused("uneven", lambda: dist.all_gather([torch.zeros(2), torch.zeros(3)], torch.zeros(2)))
+    found["uneven"] = raised(lambda: dist.all_gather([torch.zeros(2), torch.zeros(3)], torch.zeros(2)))
     found["strided in gloo"] = [
         summed(torch.arange(6.0).view(3, 2)[:, rank], dist.ReduceOp.MAX).tolist(),
         dist.all_reduce(torch.arange(6).double().view(3, 2)[:, 1], async_op=True)
@@ -460,18 +450,18 @@ def inputs() -> dict[str, Any]:
     found["nan"] = summed(torch.tensor([1.0, torch.nan if rank else 1.0])).isnan().tolist()
     found["inf"] = summed(torch.tensor([1.0, torch.inf])).isnan().tolist()
     found["half inf"] = summed(torch.tensor([6e4, 1.0], dtype=torch.float16)).tolist()[0] == float("inf")
-    refused("overlapping", lambda: summed(torch.ones(1).expand(3)))
-    refused("device", lambda: summed(torch.ones(3, device="meta")))
-    refused("device of gloo", lambda: dist.broadcast(torch.ones(3, device="meta"), 0))
-    refused("overflow", lambda: summed(torch.full((3,), 2**31 - 1, dtype=torch.int32)))
-    refused("options", lambda: dist.new_group(backend="ina", pg_options=object()))
-    refused("twice", lambda: dist.init_process_group("ina"))
+    found["overlapping"] = raised(lambda: summed(torch.ones(1).expand(3)))
+    found["device"] = raised(lambda: summed(torch.ones(3, device="meta")))
+    found["device of gloo"] = raised(lambda: dist.broadcast(torch.ones(3, device="meta"), 0))
+    found["overflow"] = raised(lambda: summed(torch.full((3,), 2**31 - 1, dtype=torch.int32)))
+    found["options"] = raised(lambda: dist.new_group(backend="ina", pg_options=object()))
+    found["twice"] = raised(lambda: dist.init_process_group("ina"))
     work = dist.all_reduce(torch.ones(2), async_op=True)
     reader, writer = os.pipe()
     if os.fork() == 0:
         signal.alarm(20)
-        refused("forked", lambda: summed(torch.ones(3)))
-        refused("forked barrier", dist.barrier)
+        found["forked"] = raised(lambda: summed(torch.ones(3)))
+        found["forked barrier"] = raised(dist.barrier)
         dist.destroy_process_group()
         os.write(writer, repr((found["forked"], found["forked barrier"])).encode())
         os._exit(0)
@@ -479,29 +469,26 @@ def inputs() -> dict[str, Any]:
     found["forked"] = os.read(reader, 4096).decode()
     work.wait()
     found["after"] = summed(torch.ones(2)).tolist()
-    refused(
-        "bucket of gloo",
+    found["bucket of gloo"] = raised(
         lambda: hostlib.torch.BucketState(torch.nn.Linear(1, 1), dist.new_group(backend="gloo")),
     )
     group = dist.group.WORLD
     dist.destroy_process_group()
-    refused("destroyed", lambda: group.allreduce([torch.ones(2)]))
-    refused("destroyed here", lambda: summed(torch.ones(2)))
+    found["destroyed"] = raised(lambda: group.allreduce([torch.ones(2)]))
+    found["destroyed here"] = raised(lambda: summed(torch.ones(2)))
     group.shutdown()  # again: nothing to do
-    refused("again", lambda: dist.init_process_group("ina", store=dist.HashStore(), rank=rank, world_size=2))
+    found["again"] = raised(
+        lambda: dist.init_process_group("ina", store=dist.HashStore(), rank=rank, world_size=2)
+    )
     return found
 
 
 def nonfinite_raised() -> list[Any]:
     """With INA_NONFINITE=raise."""
-    rank = begin()
-    try:
-        dist.all_reduce(torch.tensor([torch.inf if rank else 1.0]))
-    except hostlib.NonFiniteError as error:
-        tensor = torch.ones(1)
-        dist.all_reduce(tensor)
-        return [str(error), tensor.tolist()]
-    return []
+    rank, tensor = begin(), torch.ones(1)
+    said = raised(lambda: dist.all_reduce(torch.tensor([torch.inf if rank else 1.0])))
+    dist.all_reduce(tensor)
+    return [said, tensor.tolist()]
 
 
 def sums_of_float64() -> Any:
@@ -599,10 +586,7 @@ def hook() -> dict[str, Any]:
         weights.append(torch.cat([parameter.detach().reshape(-1) for parameter in network.parameters()]))
     largest = float((weights[0] - weights[1]).abs().max())
     coarse = [float((each - weights[1]).abs().max()) for each in weights[2:]]
-    try:
-        hostlib.torch.BucketState(network, numbers="exponent", error_feedback=True)
-    except ValueError as error:
-        refused = str(error)
+    refused = raised(lambda: hostlib.torch.BucketState(network, numbers="exponent", error_feedback=True))
     paths = hostlib.torch.paths()
     names = hostlib.torch.BucketState(network)
     parameters = list(network.parameters())
@@ -693,33 +677,24 @@ def too_late() -> Any:
         until_the_first_has_ended()
         return None
     work = dist.all_reduce(torch.ones(3), async_op=True)
-    try:
-        work.wait(timedelta(seconds=0.2))
-    except RuntimeError as error:
-        early = [type(error).__name__, str(error)]
-    try:
-        work.wait()
-    except RuntimeError as error:
-        return [early, [type(error).__name__, str(error)], work.is_completed(), work.is_success()]
-    return None
+    early = raised(lambda: work.wait(timedelta(seconds=0.2)))
+    return [early, raised(work.wait), work.is_completed(), work.is_success()]
 
 
 def late_in_a_group() -> Any:
     """Rank 1 comes to a group when rank 0 has given up; return what each saw, after how long, and a sum."""
-    rank, store, found = begin(), dist.distributed_c10d._get_default_store(), []
+    rank, store = begin(), dist.distributed_c10d._get_default_store()
     dist.destroy_process_group(dist.new_group([0, 1], use_local_synchronization=True))  # of the same name
     if rank:
         store.wait(["given up"], timedelta(minutes=1))
     began_s = time.monotonic()
-    try:
-        dist.new_group([0, 1], timeout=timedelta(seconds=1), use_local_synchronization=True)
-    except hostlib.RendezvousError as error:
-        found += [str(error), time.monotonic() - began_s]
+    late = {"timeout": timedelta(seconds=1), "use_local_synchronization": True}
+    said, waited_s = raised(lambda: dist.new_group([0, 1], **late)), time.monotonic() - began_s
     store.set("given up", "")
     tensor = torch.ones(1)
     dist.all_reduce(tensor)
     dist.destroy_process_group()
-    return [*found, tensor.item()]
+    return [said, waited_s, tensor.item()]
 
 
 def aborted() -> Any:
@@ -729,17 +704,10 @@ def aborted() -> Any:
         return None
     works = [dist.all_reduce(torch.ones(3), async_op=True), dist.barrier(async_op=True)]
     dist.group.WORLD.abort()
-    found = []
-    for wait in (works[0].wait, works[1].wait, lambda: dist.all_reduce(torch.ones(3))):
-        try:
-            wait()
-            found.append(None)
-        except RuntimeError as error:
-            found.append([type(error).__name__, str(error)])
-    return found
+    return [raised(call) for call in (works[0].wait, works[1].wait, lambda: dist.all_reduce(torch.ones(3)))]
 
 
-@in_group
+@in_group()
 def powersgd() -> Any:
     """Its hook waits in callbacks of futures for further collectives."""
     torch.manual_seed(0)
@@ -756,7 +724,7 @@ def powersgd() -> Any:
     return [weights, paths]
 
 
-@in_group
+@in_group()
 def compiled() -> Any:
     """A compiled DDP model, and the same without compiler; how far their gradients are apart."""
     found = []
@@ -791,7 +759,7 @@ def uneven_inputs() -> Any:
     return [steps, gradient, blocking.unique().tolist(), waited.unique().tolist()]
 
 
-@in_group
+@in_group()
 def resized() -> Any:
     """Reduced tensors belong to the caller again."""
     found = []
@@ -807,7 +775,7 @@ def resized() -> Any:
     return found
 
 
-@in_group
+@in_group()
 def alone() -> Any:
     """One rank: no switch."""
     tensor = torch.ones(2)
