@@ -38,7 +38,8 @@ from softswitch.p4runtime import serve
 from tests.controller import single
 from tests.controller.conftest import LANES, SHORT_TURN_S, Running, Served, default_row, over_p4runtime
 from tests.controller.failing import Recording
-from tests.controller.frames import KIND_RESULT, gradient, parse
+from tests.controller.frames import gradient
+from tests.p4.bed import RESULT, parse
 
 
 def job(ranks: int = 2, *, first_port: int | None = 0, slots: int = 64) -> Part:
@@ -66,15 +67,11 @@ def test_an_admitted_job_gets_its_sums_and_counts_its_packets(
         running.switch.inject(rank, [gradient(admission, 5, rank, [rank + 1] * LANES)])
     for rank in range(3):
         (frame,) = running.switch.drain(rank)
-        packet = parse(frame)
-        assert packet.kind == KIND_RESULT
-        assert packet.lanes == (6,) * LANES
-        assert (packet.bitmap, packet.psn) == (0b111, 5)
-        assert (packet.eth_dst, packet.ip_dst, packet.udp_dst) == (
-            f"02:00:00:00:00:{rank:02x}",
-            f"10.0.0.{rank + 1}",
-            9000 + rank,
-        )
+        left = parse(rank, frame)
+        assert (left.packet.kind, left.packet.bitmap, left.packet.psn) == (RESULT, 0b111, 5)
+        assert left.packet.values == (6,) * LANES
+        address = bytes((2, 0, 0, 0, 0, rank)), bytes((10, 0, 0, rank + 1))
+        assert left.destination == (*address, 9000 + rank)
     counters = controller.counters(admission.job)
     assert {name: n for name, n in counters.items() if n} == {"aggregated": 2, "completed": 1}
     single.remove(controller, admission)
