@@ -66,14 +66,17 @@ class Packet:
     target: int = ALL
     values: tuple[int, ...] = PACKET
     version: int = 2
+    lanes: int | None = None
+    """Their number as the header says it, if that is not right."""
 
     @property
     def header(self) -> bytes:
+        lanes = len(self.values) if self.lanes is None else self.lanes
         return struct.pack(
             ">BBHIIBBBBHHIHH",
             self.version << 4 | self.kind,
             *(self.flags, self.job, self.psn, self.bitmap, self.fan_in, self.priority),
-            *(self.exponent, self.epoch, self.valid, len(self.values), self.tag, self.node, self.target),
+            *(self.exponent, self.epoch, self.valid, lanes, self.tag, self.node, self.target),
         )
 
     def frame(self, sender: int = 1, ecn: int = 0) -> bytes:
