@@ -82,11 +82,6 @@ class Job:
         """The bitmap of a complete sum."""
         return (1 << self.contributors) - 1
 
-    def takers(self, bit: int) -> range:
-        """The rank of the worker that is a child, or those among which the ranks behind a switch are."""
-        rank = self.ranks.get(bit, bit)
-        return range(rank, rank + 1) if isinstance(rank, int) else rank
-
     @property
     def of_result(self) -> int:
         """The bitmap of a result."""

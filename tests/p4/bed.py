@@ -253,11 +253,6 @@ class Bed:
             for text in job.entries():
                 self.pipeline.insert(*parse_entry(self.pipeline.program, text))
 
-    def remove(self, job: Job) -> None:
-        """Take the entries of a job off again."""
-        for text in job.entries():
-            self.pipeline.delete(*parse_entry(self.pipeline.program, text))
-
     def send(self, packet: Packet, port: int, *, after_us: int = 1) -> list[Left]:
         """Put a packet in at a port and return what leaves."""
         self.now_us += after_us
