@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +25,7 @@ from controller.policies.scheduling.speed import ExclusiveSpeed, InterleavedSpee
 from controller.simulator import simulate
 from controller.simulator.generate import generate
 from controller.vocabulary import Cluster
-from tests.controller.core.driver import Action, Driver, StartRun, StopRun
+from tests.controller.core.driver import Action, Deciding, Driver, StartRun, StopRun
 from tests.controller.core.machine import Room
 
 ONE, TWO = Cluster.uniform(1, 1), Cluster.uniform(1, 2)
@@ -53,14 +52,6 @@ def grouped_pair(**options: int) -> Driver:
         spec(name, 10, stages_s=stages_s) for name, stages_s in (("a", (3, 0, 1, 0)), ("b", (1, 0, 3, 0)))
     )
     return begun(Muri(), one, other, speed=InterleavedSpeed(), **options)
-
-
-@dataclass
-class Deciding:
-    """A policy of one function."""
-
-    decide: Callable[[View], Decision]
-    name: str = "deciding"
 
 
 def started(actions: list[Action]) -> list[tuple[str, ...]]:
