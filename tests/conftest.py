@@ -97,6 +97,13 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.fixture
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of what is compiled, which is empty and of this test only."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "ina"
+
+
+@pytest.fixture
 def write_file(tmp_path: Path) -> Callable[[str, str], Path]:
     """Return what writes a text into a file of this name in the test's folder, and returns its path."""
 

@@ -1,5 +1,4 @@
-/* Water-filling. The same algorithm in Python, with the reasons for its steps, is tests/twins/waterfill.py. Both make
- * the same additions in the same order, so that their results are equal to the last bit. */
+/* Water-filling: see policies/placement/flows.py. */
 #include "waterfill.h"
 
 #include <math.h>

@@ -8,13 +8,13 @@ from typing import Literal, Protocol
 
 from softswitch.compiler import ir
 from tests.bmv2 import packets
-from tests.bmv2.packets import LANES, PARTIAL, REMINDER, RESULT, STATUS, Ina, Station
+from tests.bmv2.packets import Station
 from tests.bmv2.reference import Arrival
 from tests.bmv2.targets import Delete, Insert, Members, Modify, Write
+from tests.p4.bed import ALL_RANKS, LANES, NONE, PARTIAL, REMINDER, RESEND, RESULT, STATUS, Packet
 
 LARGEST, SMALLEST = 2**31 - 1, -(2**31)
 ONES = [1] * LANES
-ALL_RANKS = range(0x8000)
 SAME_EPOCH = 256
 """So many generations later a job has the same epoch."""
 
@@ -81,11 +81,6 @@ class Job:
     def full(self) -> int:
         """The bitmap of a complete sum."""
         return (1 << self.contributors) - 1
-
-    def takers(self, bit: int) -> range:
-        """The rank of the worker that is a child, or those among which the ranks behind a switch are."""
-        rank = self.ranks.get(bit, bit)
-        return range(rank, rank + 1) if isinstance(rank, int) else rank
 
     @property
     def of_result(self) -> int:
@@ -203,15 +198,19 @@ def groups(*jobs: Job) -> dict[int, Members]:
 # --------------------------------------------------------------------------- what a job's parties send
 
 
-def contribution(job: Job, bit: int, psn: int) -> Ina:
-    """Return the header with which a child contributes to `psn`."""
-    return Ina(
+def contribution(job: Job, bit: int, psn: int) -> Packet:
+    """Return the header with which a child contributes to `psn`; its values are put behind it."""
+    return Packet(
         job=job.id,
         psn=psn % (1 << 32),
         bitmap=1 << bit,
         fan_in=job.contributors,
+        exponent=0,
         epoch=job.generation & 0xFF,
+        tag=0x5EED,
         node=job.node,
+        values=NONE,
+        lanes=LANES,
     )
 
 
@@ -223,7 +222,7 @@ def gradient(job: Job, bit: int, psn: int, values: Sequence[int] = ONES, /, **ch
 
 def answer(job: Job, bit: int, psn: int, values: Sequence[int] = ONES, /, **changes: int) -> Arrival:
     """Return a result that a child sends up because it was reminded."""
-    return gradient(job, bit, psn, values, **{"kind": RESULT, "flags": packets.RESEND} | changes)
+    return gradient(job, bit, psn, values, **{"kind": RESULT, "flags": RESEND} | changes)
 
 
 def partial(job: Job, bit: int, psn: int, values: Sequence[int] = ONES, /, **changes: int) -> Arrival:
@@ -233,7 +232,7 @@ def partial(job: Job, bit: int, psn: int, values: Sequence[int] = ONES, /, **cha
     )
 
 
-def _from_parent(job: Job, ina: Ina, values: Sequence[int]) -> Arrival:
+def _from_parent(job: Job, ina: Packet, values: Sequence[int]) -> Arrival:
     assert job.above is not None
     station = job.above.station
     return station.port, packets.frame(station, ina, values)

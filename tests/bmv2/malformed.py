@@ -8,20 +8,10 @@ from dataclasses import replace
 
 from tests.bmv2 import packets
 from tests.bmv2.jobs import DOWNWARDS, ONES, Job, answer, contribution, gradient, partial
-from tests.bmv2.packets import (
-    FRAME_BYTES,
-    GRADIENT,
-    INA_BYTES,
-    INA_OFFSET,
-    LANES,
-    PARTIAL,
-    REMINDER,
-    RESULT,
-    STATUS,
-    Ipv4,
-)
+from tests.bmv2.packets import FRAME_BYTES, INA_BYTES, INA_OFFSET, Ipv4
 from tests.bmv2.reference import Arrival
 from tests.bmv2.stations import PORTS, WORKERS
+from tests.p4.bed import GRADIENT, LANES, PARTIAL, REMINDER, RESULT, STATUS
 
 UNKNOWN_JOB = 4
 KINDS = (GRADIENT, RESULT, STATUS, PARTIAL, REMINDER)

@@ -10,10 +10,11 @@ from scapy.layers.l2 import ARP, Dot1Q, Ether
 
 from softswitch.compiler import ir
 from tests.bmv2.jobs import entry
-from tests.bmv2.packets import INA_UDP_PORT, SWITCH_IP, SWITCH_MAC
+from tests.bmv2.packets import SWITCH_IP, SWITCH_MAC
 from tests.bmv2.reference import Arrival
 from tests.bmv2.stations import PORTS, WORKERS
 from tests.bmv2.targets import Insert, Members, Write
+from tests.p4.bed import UDP_PORT
 
 FLOOD_GROUP = 100
 FLOODED: dict[int, Members] = {FLOOD_GROUP: [(port, 0) for port in PORTS]}
@@ -63,8 +64,8 @@ def _bridged() -> Iterator[Arrival]:
     yield 4, bytes(_ether(4, WORKERS[7].mac) / IP(dst="10.0.0.23") / UDP(dport=53))  # to a drop entry
     yield 4, bytes(_ether(4, 0x02_00_00_00_99_99) / IP(dst="10.0.0.99") / UDP(dport=53))  # unknown address
     yield 5, bytes(_ether(5, BROADCAST) / IP(dst="255.255.255.255") / UDP(sport=68, dport=67) / bytes(300))
-    yield 6, bytes(_ether(6, WORKERS[0].mac) / IPv6(dst="fe80::1") / UDP(dport=INA_UDP_PORT) / bytes(152))
-    yield 6, bytes(_ether(6, WORKERS[0].mac) / Dot1Q(vlan=5) / IP(dst="10.0.0.16") / UDP(dport=INA_UDP_PORT))
+    yield 6, bytes(_ether(6, WORKERS[0].mac) / IPv6(dst="fe80::1") / UDP(dport=UDP_PORT) / bytes(152))
+    yield 6, bytes(_ether(6, WORKERS[0].mac) / Dot1Q(vlan=5) / IP(dst="10.0.0.16") / UDP(dport=UDP_PORT))
     yield 6, bytes(_ether(6, WORKERS[0].mac))
     yield 6, bytes(_ether(6, BROADCAST) / (b"\x88\xb5" + bytes(range(256)) * 5))
     for worker in WORKERS:
@@ -79,7 +80,7 @@ def _routed() -> Iterator[Arrival]:
         for ttl in (0, 1, 2, 64, 255):
             yield 0, bytes(to_switch / IP(dst=target, ttl=ttl, tos=7, flags=2) / UDP(dport=9) / b"payload")
     with_options = IP(dst="10.1.2.3", options=[IPOption_Router_Alert()])
-    yield 0, bytes(to_switch / with_options / UDP(dport=INA_UDP_PORT) / b"x")
+    yield 0, bytes(to_switch / with_options / UDP(dport=UDP_PORT) / b"x")
     yield 0, bytes(to_switch / IP(dst="10.1.2.3", frag=100, proto=17) / bytes(60))
     yield 0, bytes(to_switch / IP(dst="10.1.2.3", chksum=0xABCD) / TCP())
     yield 0, bytes(to_switch / IP(dst="10.1.2.3", version=6) / UDP())

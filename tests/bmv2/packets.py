@@ -6,16 +6,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tests.p4.bed import LANES, UDP_PORT, Packet
 from tests.softswitch.differential.stimuli import internet_checksum
-
-LANES = 32
-INA_UDP_PORT = 42592
-
-GRADIENT, RESULT, STATUS, PARTIAL, REMINDER = 1, 2, 3, 4, 5
-RESEND, QUERY, OVERFLOW, DISAGREE = 0x01, 0x02, 0x04, 0x08
-COLLISION, ECN, BYPASS, RAW = 0x10, 0x20, 0x40, 0x80
-ALL, BUT = 0xFFFF, 0x8000
-"""Targets: of an allreduce; of a broadcast, with the rank that does not take it."""
 
 SWITCH_MAC = 0x02_00_00_00_00_FE
 SWITCH_IP = 0x0A_00_00_FE
@@ -28,71 +20,7 @@ class Station:
     port: int
     mac: int
     ip: int
-    udp_port: int = INA_UDP_PORT
-
-
-@dataclass(frozen=True, slots=True)
-class Ina:
-    """The INA header, field by field."""
-
-    job: int
-    psn: int
-    bitmap: int
-    fan_in: int
-    version: int = 2
-    kind: int = GRADIENT
-    flags: int = 0
-    priority: int = 0
-    exponent: int = 0
-    epoch: int = 0
-    valid: int = LANES
-    lanes: int = LANES
-    tag: int = 0x5EED
-    node: int = 0
-    target: int = ALL
-
-    def pack(self) -> bytes:
-        """Return the 28 bytes."""
-        return struct.pack(
-            ">BBHIIBBBBHHIHH",
-            self.version << 4 | self.kind,
-            self.flags,
-            self.job,
-            self.psn,
-            self.bitmap,
-            self.fan_in,
-            self.priority,
-            self.exponent,
-            self.epoch,
-            self.valid,
-            self.lanes,
-            self.tag,
-            self.node,
-            self.target,
-        )
-
-    @classmethod
-    def unpack(cls, data: bytes) -> Ina:
-        """Return the header that starts `data`."""
-        fields = struct.unpack_from(">BBHIIBBBBHHIHH", data)
-        first, flags, job, psn, bitmap, fan_in, priority, exponent, epoch, valid, lanes, tag = fields[:12]
-        return cls(
-            job=job,
-            psn=psn,
-            bitmap=bitmap,
-            fan_in=fan_in,
-            version=first >> 4,
-            kind=first & 15,
-            flags=flags,
-            priority=priority,
-            exponent=exponent,
-            epoch=epoch,
-            valid=valid,
-            lanes=lanes,
-            tag=tag,
-            node=fields[12],
-            target=fields[13],
-        )
+    udp_port: int = UDP_PORT
 
 
 INA_BYTES = 28
@@ -125,28 +53,22 @@ class Ipv4:
         return start + struct.pack(">H", checksum) + end
 
 
-def ethernet(src: int, dst: int, ether_type: int, payload: bytes) -> bytes:
-    """Return an Ethernet frame without frame check."""
-    return dst.to_bytes(6, "big") + src.to_bytes(6, "big") + ether_type.to_bytes(2, "big") + payload
-
-
-def udp(src_port: int, dst_port: int, payload: bytes, length: int | None = None) -> bytes:
-    """Return a UDP datagram; its checksum is made up, the switch must not mind."""
-    return struct.pack(">HHHH", src_port, dst_port, length or 8 + len(payload), 0xBEEF) + payload
-
-
 def frame(
     station: Station,
-    ina: Ina,
+    ina: Packet,
     values: Sequence[int],
     *,
     ipv4: Ipv4 | None = None,
     udp_length: int | None = None,
-    dst_port: int = INA_UDP_PORT,
+    dst_port: int = UDP_PORT,
 ) -> bytes:
-    """Return a whole frame from `station` to the switch; `ipv4` and `udp_length` may contradict the rest."""
-    datagram = udp(
-        station.udp_port, dst_port, ina.pack() + struct.pack(f">{len(values)}i", *values), udp_length
-    )
-    header = ipv4 or Ipv4(src=station.ip)
-    return ethernet(station.mac, SWITCH_MAC, 0x0800, header.pack(len(datagram)) + datagram)
+    """Return a whole frame from `station` to the switch; `ipv4` and `udp_length` may contradict the rest.
+
+    The UDP checksum is made up: the switch must not mind.
+    """
+    payload = ina.header + struct.pack(f">{len(values)}i", *values)
+    udp = (station.udp_port, dst_port, udp_length or 8 + len(payload), 0xBEEF)
+    datagram = struct.pack(">HHHH", *udp) + payload
+    header = (ipv4 or Ipv4(src=station.ip)).pack(len(datagram))
+    ethernet = SWITCH_MAC.to_bytes(6, "big") + station.mac.to_bytes(6, "big") + b"\x08\x00"
+    return ethernet + header + datagram

@@ -20,9 +20,9 @@ from tests.bmv2.jobs import (
     status,
 )
 from tests.bmv2.malformed import garbled
-from tests.bmv2.packets import ALL, BUT, BYPASS, COLLISION, ECN, LANES, QUERY, RAW, RESEND
 from tests.bmv2.reference import Arrival
 from tests.bmv2.targets import Phase
+from tests.p4.bed import ALL, BUT, BYPASS, COLLISION, ECN, LANES, QUERY, RAW, RESEND
 
 FLAGS = (0,) * 10 + (
     RESEND,

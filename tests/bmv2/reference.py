@@ -26,10 +26,10 @@ EGRESS_QUEUE_PACKETS = 1 << 20
 PROMPT = b"RuntimeCmd: "
 
 
-def missing(*switches: str) -> str:
+def missing() -> str:
     """Name the reference tools that are not on PATH, or return an empty string."""
     tools = {"p4c": p4c_on_path() is not None}
-    tools |= {name: shutil.which(name) is not None for name in switches or THRIFT}
+    tools |= {name: shutil.which(name) is not None for name in THRIFT}
     return ", ".join(name for name, found in tools.items() if not found)
 
 
@@ -75,42 +75,19 @@ class Reference:
         inputs: Sequence[int],
         filler: bytes = b"\0",
     ) -> None:
-        self._directory = directory
         self._filler = filler
         self._waiting: list[Arrival] = []
         self._switch = FileSwitch(directory, ports=ports, inputs=inputs)
-        self._switch.start(self._command(program), self._more(program), self._answers)
+        port = free_port()
+        notify = ("--notifications-addr", f"ipc://{directory}/n.ipc")
+        command = ["simple_switch", "--use-files", "0", "-L", "off", "--thrift-port", str(port), *notify]
+        self._switch.start(command, [str(program)], lambda: _accepts(port))
         try:
-            self._connect()
+            self._cli = CommandLine(port)
+            self.run(f"set_queue_depth {EGRESS_QUEUE_PACKETS}")
         except BaseException:
             self._switch.stop()
             raise
-
-    def _command(self, program: Path) -> list[str]:
-        """Return how the command begins, before the ports."""
-        self._thrift_port = free_port()
-        notify = ["--notifications-addr", f"ipc://{self._directory}/n.ipc"]
-        return [
-            "simple_switch",
-            "--use-files",
-            "0",
-            "-L",
-            "off",
-            "--thrift-port",
-            f"{self._thrift_port}",
-            *notify,
-        ]
-
-    def _more(self, program: Path) -> list[str]:
-        """Return how it ends, after them."""
-        return [str(program)]
-
-    def _answers(self) -> bool:
-        return _accepts(self._thrift_port)
-
-    def _connect(self) -> None:
-        self._cli = CommandLine(self._thrift_port)
-        self.run(f"set_queue_depth {EGRESS_QUEUE_PACKETS}")
 
     def __enter__(self) -> Reference:
         return self

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.bmv2.jobs import LARGEST, SMALLEST, Job, gradient
-from tests.bmv2.packets import (
-    LANES,
-    QUERY,
-    RESEND,
-)
 from tests.bmv2.reference import Arrival
+from tests.p4.bed import LANES, QUERY, RESEND
 
 
 def rounds(job: Job, first: int, count: int) -> Iterator[Arrival]:

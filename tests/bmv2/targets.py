@@ -73,8 +73,8 @@ class State:
     direct: dict[str, list[tuple[int, int]]]
 
 
-class Tables(Protocol):
-    """The tables of a switch under test."""
+class Target(Protocol):
+    """A switch under test."""
 
     def write(self, write: Write) -> None:
         """Change a table."""
@@ -84,10 +84,6 @@ class Tables(Protocol):
 
     def add_group(self, group: int, members: Members) -> None:
         """Define a multicast group."""
-
-
-class Target(Tables, Protocol):
-    """A switch under test."""
 
     def write_register(self, name: str, index: int, value: int) -> None:
         """Set one cell."""

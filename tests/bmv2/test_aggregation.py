@@ -11,22 +11,18 @@ import pytest
 from softswitch.compiler import compile_file, ir
 from tests.bmv2 import differential, exclusive, shared
 from tests.bmv2.differential import Backend, Run
-from tests.bmv2.p4runtime import grpc_bundle
 from tests.bmv2.reference import compile_p4, compiler_output, missing
 from tests.bmv2.targets import Phase
 
 pytestmark = [
     pytest.mark.bmv2,
-    pytest.mark.skipif(bool(missing() and missing("simple_switch_grpc")), reason=f"not on PATH: {missing()}"),
+    pytest.mark.skipif(bool(missing()), reason=f"not on PATH: {missing()}"),
 ]
 
 P4SRC = Path(__file__).parents[2] / "p4src"
 # few slots, so that all of them can be compared
 DEFINES = {"LANES": "32", "SLOTS": "64"}
 COLUMNS = 32
-# Over P4Runtime packets go in by small parts, each with a filler at every port: minutes in the interpreter,
-# which agrees with the compiled program by invariant 4.
-BACKENDS: list[Backend] = ["compiled"] if missing() else ["compiled", "interpreter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +56,6 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     directory = tmp_path_factory.mktemp(request.param)
     compiled = compile_file(program.source, defines=DEFINES)
     phases = program.phases(compiled)
-    if missing():
-        bundle = grpc_bundle(program.source, directory, DEFINES)
-        return Case(program, compiled, differential.over_p4runtime(compiled, bundle, directory, phases))
     binary = compile_p4(program.source, directory, DEFINES)
     return Case(program, compiled, differential.on_reference(compiled, binary, directory, phases))
 
@@ -81,7 +74,7 @@ def test_the_scenario_meets_every_outcome(case: Case) -> None:
         assert all(packets for packets, _ in case.reference.state.direct[table]), table
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["compiled", "interpreter"])
 def test_the_embedded_switch_does_the_same(backend: Backend, case: Case) -> None:
     phases = case.program.phases(case.compiled)
     embedded = differential.on_embedded(case.compiled, backend, phases, case.reference.arrivals)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Sequence
 
-from bmv2_topos.testbeds.virtual import VirtualSettings
-from controller.vocabulary import Job, float32_bytes
+from bmv2_topos.faults import Fault
+from bmv2_topos.testbeds.virtual import Flow, Report, VirtualSettings, VirtualTestbed, build
+from controller.vocabulary import Job, Link, float32_bytes
 
 SMALL = VirtualSettings(lanes=32, slots=256, samples=16, patience_s=2.0)
 
@@ -39,3 +41,26 @@ def sending(name: str = "a", workers: int = 4, **changes: object) -> Job:
 def elements(entry: Job) -> int:
     """Return how many elements the ranks of a job are handed if nothing begins anew."""
     return entry.workers * entry.iterations * sum(entry.tensors)
+
+
+def check_exact(report: Report, jobs: Iterable[Job]) -> None:
+    """Every element of every sum at every rank was compared; one that was not exact would have ended it."""
+    for entry, of in zip(jobs, report.jobs, strict=True):
+        assert (of.fate, of.checked_elements) == ("done", elements(entry))
+
+
+def run(
+    jobs: Sequence[Job],
+    settings: VirtualSettings = SMALL,
+    *,
+    shape: Sequence[int] | None = None,
+    link: Link | None = None,
+    trunk: Link | None = None,
+    transit: Sequence[int] = (),
+    faults: Sequence[Fault] = (),
+    flows: Sequence[Flow] = (),
+) -> Report:
+    """Run jobs, with fallback servers unless the program's slots are exclusive."""
+    servers = settings.program != "exclusive"
+    topology, placements = build(jobs, shape, servers=servers, link=link, trunk=trunk, transit=transit)
+    return VirtualTestbed(topology, jobs, placements, settings, faults, flows=flows).run()

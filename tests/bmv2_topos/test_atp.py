@@ -9,27 +9,14 @@ import pytest
 
 from benchmarks.pages.preemption_mixes import communicating
 from bmv2_topos.faults import Fault, RestartFallback, RestartJob
-from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
 from bmv2_topos.testbeds.virtual.settings import COMPILED
-from controller.vocabulary import Job, Link, Straggler
-from tests.bmv2_topos.beds import SMALL, elements, job, sending
+from controller.vocabulary import Link, Straggler
+from tests.bmv2_topos.beds import SMALL, elements, job, run, sending
 from tests.twins import TWINS
 
 ATP = replace(SMALL, program="atp")
 LOSSY = Link("a", "b", loss=0.02, duplicate=0.02)
 TREE = (2, 2)
-
-
-def run(
-    jobs: Sequence[Job],
-    settings: VirtualSettings = ATP,
-    *,
-    shape: Sequence[int] | None = None,
-    link: Link | None = None,
-    faults: Sequence[Fault] = (),
-) -> Report:
-    topology, placements = build(jobs, shape, servers=True, link=link)
-    return VirtualTestbed(topology, jobs, placements, settings, faults).run()
 
 
 @pytest.mark.parametrize("shape", [None, TREE])

@@ -14,6 +14,7 @@ from controller.vocabulary import BadSpec, Job, Link, Server, Straggler, Topolog
 from controller.vocabulary.catalog import leaf_spine
 from ina.cli.command import USAGE
 from ina.cli.errors import verdict
+from tests.bmv2_topos.beds import check_exact
 from tests.bmv2_topos.test_sweeps import call
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -32,13 +33,6 @@ def run(
 ) -> Report:
     given = {"placement": "netpack", **options}
     return Simulation(jobs=jobs, cluster=cluster, **given).run()  # type: ignore[arg-type]
-
-
-def check_exact(report: Report, jobs: tuple[Job, ...] = TWO) -> None:
-    """Every element of every sum at every rank was compared; one that was not exact would have ended it."""
-    for entry, found in zip(jobs, report.jobs, strict=True):
-        assert found.fate == "done"
-        assert found.checked_elements == found.workers * entry.iterations * sum(entry.tensors)
 
 
 def check_loads(report: Report) -> None:
@@ -67,7 +61,7 @@ def test_links_carry_what_was_foreseen_and_sums_are_exact(
     cluster: str | Topology, options: dict[str, object]
 ) -> None:
     report = run(cluster=cluster, **options)
-    check_exact(report)
+    check_exact(report, TWO)
     check_loads(report)
 
 
@@ -119,7 +113,7 @@ def test_slots_that_are_too_few_send_more_over_the_links_than_was_foreseen() -> 
 def test_switches_may_be_unable_to_sum(transit: tuple[str, ...]) -> None:
     """The spines, or all: then the fallback server sums."""
     report = run(placement="random", transit=transit)
-    check_exact(report)
+    check_exact(report, TWO)
     summed = report.aggregated_share
     assert summed == 0 if len(transit) == 6 else summed > 0.9
 

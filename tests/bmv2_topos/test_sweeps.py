@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import statistics
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from bmv2_topos.harness import BadExperiment, Study, Value, compare, load, read, sweep, with_seeds, write
 from bmv2_topos.harness.errors import RunFailed
-from bmv2_topos.harness.simulation import OPTIONS, Simulation, read_sweep, study
+from bmv2_topos.harness.simulation import OPTIONS, Simulation, read_sweep
 from controller.vocabulary import BadSpec, Job
 from ina.cli.command import USAGE, Failure
 from ina.cli.commands import for_typer
@@ -40,10 +41,8 @@ ONE = Job(name="one", workers=2, iterations=2, layers_bytes=(8192,), compute_s=1
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Path:
-    path = tmp_path / "jobs.toml"
-    path.write_text(JOBS)
-    return path
+def jobs(write_file: Callable[[str, str], Path]) -> Path:
+    return write_file("jobs.toml", JOBS)
 
 
 def test_the_help_lists_the_keys_that_there_are() -> None:
@@ -106,12 +105,6 @@ def test_links_between_switches_may_lose_when_those_of_hosts_do_not() -> None:
     assert Simulation(jobs=(ONE,), tree="2x1", link_loss=0.1).run().lost_packets > 0
 
 
-def test_processes_change_nothing() -> None:
-    one = study(Simulation(jobs=(ONE,)), read_sweep(["slots=0,64"]), 1).experiment("sim", "")
-    runs = one.scenarios(False)
-    assert sweep(one, runs, processes=2) == sweep(one, runs, processes=1)
-
-
 def test_a_table_has_a_line_for_each_setting(jobs: Path) -> None:
     printed = call(jobs, "--sweep", "slots=0,64", "--seeds", 2, "--processes", 1).stdout
     assert "4 runs, seeds 0 to 1: mean (least..greatest)" in printed
@@ -131,6 +124,7 @@ def test_without_a_sweep_the_seeds_are_summed_up(jobs: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
+        ("slots=1 slots=2", "slots is swept already; give all its values at once"),
         ("slot=3", "there is no 'slot'; keys are program, lanes, slots, iterations, window"),
         ("slots", "want KEY=VALUE,…; keys are program"),
         ("slots=a", "want whole numbers, 0 or more, separated by commas"),
@@ -146,12 +140,7 @@ def test_without_a_sweep_the_seeds_are_summed_up(jobs: Path) -> None:
 )
 def test_what_cannot_be_swept_is_refused_with_what_can(text: str, complaint: str) -> None:
     with pytest.raises(BadSpec, match=complaint.replace("(", r"\(")):
-        read_sweep([text])
-
-
-def test_a_key_that_is_given_twice_is_refused() -> None:
-    with pytest.raises(BadSpec, match="slots is swept already; give all its values at once"):
-        read_sweep(["slots=1", "slots=2"])
+        read_sweep(text.split())
 
 
 def test_pictures_and_captures_are_of_one_run(jobs: Path) -> None:
@@ -271,32 +260,7 @@ def test_an_ablation_may_fix_what_is_swept() -> None:
         ({"run": lambda size, kind, fast=True: 1.0}, "seeds is 3, and run takes no parameter 'seed'"),
         ({"measure": {}}, "measure is empty; it must have a column or more"),
         ({"measure": {"size": lambda found: 1}}, "measure: 'size' is a parameter, too"),
-    ],
-)
-def test_what_makes_no_sense_is_named(changes: dict[str, object], complaint: str) -> None:
-    with pytest.raises(BadExperiment, match=f"^own.py: .*{complaint}"):
-        replace(STUDY, **changes).experiment("own", "own.py")  # type: ignore[arg-type]
-
-
-def test_the_example_has_about_twenty_lines_and_runs() -> None:
-    example = ROOT / "examples" / "losses.py"
-    assert sum(bool(line.strip()) for line in example.read_text().splitlines()) <= 25
-    found = load(str(example))
-    rows = sweep(found, found.scenarios(True), quick=True)
-    assert len(rows) == 2 * 2 * 2
-    assert all(row["packets sent again"] for row in rows if row["loss"])
-    assert found.findings(rows).count("without probes") == 2
-
-
-def test_the_page_shows_the_example() -> None:
-    page = (ROOT / "docs" / "guides" / "experiments.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert code in (ROOT / "examples" / "losses.py").read_text()
-
-
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
+        # parts of the wrong kind
         ({"sweep": {"size": [[1], [2]]}}, r"size has \[1\], which cannot name a row"),
         ({"sweep": {"size": [{"a": 1}]}}, "size has {'a': 1}, which cannot name a row"),
         ({"sweep": {"size": [(1, 2)]}}, r"size has \(1, 2\), which cannot name a row"),
@@ -321,9 +285,25 @@ def test_the_page_shows_the_example() -> None:
         ({"ablations": {"slow": 3}}, "ablation 'slow' is of type int; it must be a dict of parameters"),
     ],
 )
-def test_parts_of_the_wrong_kind_are_named(change: dict[str, object], complaint: str) -> None:
-    with pytest.raises(BadExperiment, match=complaint):
-        replace(STUDY, **change).experiment("x", "x.py")  # type: ignore[arg-type]
+def test_what_makes_no_sense_is_named(changes: dict[str, object], complaint: str) -> None:
+    with pytest.raises(BadExperiment, match=f"^own.py: .*{complaint}"):
+        replace(STUDY, **changes).experiment("own", "own.py")  # type: ignore[arg-type]
+
+
+def test_the_example_has_about_twenty_lines_and_runs() -> None:
+    example = ROOT / "examples" / "losses.py"
+    assert sum(bool(line.strip()) for line in example.read_text().splitlines()) <= 25
+    found = load(str(example))
+    rows = sweep(found, found.scenarios(True), quick=True)
+    assert len(rows) == 2 * 2 * 2
+    assert all(row["packets sent again"] for row in rows if row["loss"])
+    assert found.findings(rows).count("without probes") == 2
+
+
+def test_the_page_shows_the_example() -> None:
+    page = (ROOT / "docs" / "guides" / "experiments.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert code in (ROOT / "examples" / "losses.py").read_text()
 
 
 @pytest.mark.parametrize(
@@ -390,10 +370,8 @@ needs_matplotlib = pytest.mark.skipif(
 
 
 @pytest.fixture
-def both(tmp_path: Path) -> Path:
-    path = tmp_path / "jobs.toml"
-    path.write_text(FOUR_AND_TWO)
-    return path
+def both(write_file: Callable[[str, str], Path]) -> Path:
+    return write_file("jobs.toml", FOUR_AND_TWO)
 
 
 def call(*arguments: object) -> Result:

@@ -16,7 +16,7 @@ from bmv2_topos.testbeds.virtual import (
 from bmv2_topos.testbeds.virtual.placement import check_tree
 from controller.switches import names
 from controller.vocabulary import BadSpec, Link, Topology, Tree, float32_bytes, leaf_spine, tree
-from tests.bmv2_topos.beds import SMALL, elements, job
+from tests.bmv2_topos.beds import SMALL, check_exact, job
 
 NETWORK = leaf_spine(2, 3, 2, servers=2)
 """Spines s1 and s2 with p1 and p2; leaves s3, s4 and s5 with two hosts each."""
@@ -91,7 +91,7 @@ def test_trees_by_different_spines_keep_jobs_off_each_others_switches(program: s
     ]
     testbed = VirtualTestbed(NETWORK, jobs, placements, settings)
     report = testbed.run()
-    assert [of.checked_elements for of in report.jobs] == [elements(entry) for entry in jobs]
+    check_exact(report, jobs)
     assert all(packets(testbed, switch) > 0 for switch in ("s1", "s2", "s3", "s4", "s5"))
 
     alone = VirtualTestbed(NETWORK, jobs[:1], placements[:1], settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
@@ -22,31 +22,15 @@ from bmv2_topos.testbeds.virtual import (
 )
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from bmv2_topos.testbeds.virtual.worker import Training, TrainingWorker
-from controller.vocabulary import BadSpec, Job, Link, Straggler, float32_bytes
+from controller.vocabulary import BadSpec, Link, Straggler, float32_bytes
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import Aimd, Limits, Round
 from hostlib.core.driver import Arrivals
 from hostlib.core.state import NEVER
 from hostlib.wire.encodings import ENCODINGS
 from tests import effort
-from tests.bmv2_topos.beds import SMALL, elements, job, sending
+from tests.bmv2_topos.beds import SMALL, elements, job, run, sending
 from tests.bmv2_topos.test_properties import random_faults
-
-
-def run(
-    jobs: Sequence[Job],
-    settings: VirtualSettings = SMALL,
-    *,
-    shape: Sequence[int] | None = None,
-    link: Link | None = None,
-    trunk: Link | None = None,
-    transit: Sequence[int] = (),
-    faults: Sequence[Fault] = (),
-    flows: Sequence[Flow] = (),
-) -> Report:
-    shared = settings.program == "shared"
-    topology, placements = build(jobs, shape, servers=shared, link=link, trunk=trunk, transit=transit)
-    return VirtualTestbed(topology, jobs, placements, settings, faults, flows=flows).run()
 
 
 def test_sums_for_which_numbers_have_no_room_are_refused() -> None:

@@ -11,7 +11,8 @@ from controller.switches.jobs import job_row, supporting_rows
 from controller.switches.layout import Deployment, TreeAdmission, lay_out
 from controller.switches.model import Admission, SwitchInfo
 from controller.switches.planning import Identity, plan
-from controller.switches.programs import objects
+from controller.switches.programs import ProgramInfo, objects
+from controller.switches.target import TableEntry
 from controller.vocabulary import Mode
 from softswitch.compiler import ir, p4info
 from softswitch.engine.build import build
@@ -26,9 +27,9 @@ SLOTS = 128
 
 
 @functools.cache
-def _built(program: str, slots: int) -> tuple[ir.Program, Path]:
+def _built(program: str, slots: int) -> tuple[ir.Program, Path, ProgramInfo]:
     compiled = p4src_program(program, LANES=LANES, SLOTS=slots)
-    return compiled, build(compiled)
+    return compiled, build(compiled), objects(p4info(compiled))
 
 
 def admit(
@@ -57,15 +58,21 @@ def serving(
     slots: int = SLOTS,
 ) -> Switch:
     """Return a switch that runs a program and serves these jobs, to be driven in virtual time; `close` it."""
-    compiled, library = _built(program, slots)
-    pipeline = CompiledPipeline(compiled, library)
     admissions = list(admissions)
     ends = [end for admission in admissions for end in (*admission.members, admission.uplink) if end]
     ports = {end.port for end in ends if end.port is not None}
     impaired = dict.fromkeys(ports, impairments) if impairments else {}
     switch = Switch({port: MemoryPort() for port in ports}, seed=seed, impairments=impaired)
-    switch.load(pipeline)
-    target = PipelineTarget("the switch", switch, pipeline, objects(p4info(pipeline.program)))
-    for admission in admissions:
-        target.write("INSERT", [*supporting_rows(admission), job_row(admission)])
+    load_jobs(switch, program, admissions, slots=slots)
     return switch
+
+
+def load_jobs(switch: Switch, program: str, admissions: Iterable[Admission], *, slots: int = SLOTS) -> None:
+    """Have a switch run a program that has no sums yet and serves these jobs; multicast groups stay."""
+    compiled, library, info = _built(program, slots)
+    pipeline = CompiledPipeline(compiled, library)
+    switch.load(pipeline)
+    target = PipelineTarget("the switch", switch, pipeline, info)
+    rows = [row for on in admissions for row in (*supporting_rows(on), job_row(on))]
+    groups = switch.multicast_groups()
+    target.write("INSERT", [row for row in rows if isinstance(row, TableEntry) or row.id not in groups])

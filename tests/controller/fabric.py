@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from controller import Branch, SwitchSession
-from tests.controller.frames import Packet, parse
+from tests.p4.bed import Packet, parse
 
 if TYPE_CHECKING:
     from tests.controller.conftest import Running
@@ -46,7 +46,7 @@ class Fabric:
                     for out in from_switch.drain(number):
                         other = self.cables.get((name, number))
                         if other is None:
-                            arrived.setdefault((name, number), []).append(parse(out))
+                            arrived.setdefault((name, number), []).append(parse(number, out).packet)
                         else:
                             self.switches[other[0]].inject(other[1], [out])
                             moving = True

@@ -153,6 +153,7 @@ def test_pictures_are_drawn(ina: Commands, tmp_path: Path) -> None:
             "want different names, separated by commas",
         ),
         (("alloc", "--explain", "contes", *FILES, *RACK), "job 'contes': did you mean 'contest'?"),
+        ((*CLUSTER[:3], RACK[1], *CLUSTER[4:]), f"{RACK[1]}: no jobs; want at least one"),
         ((*CLUSTER, "--scheduler", "srfs"), "policy 'srfs' is unknown"),
         (
             (*CLUSTER, "--scheduler", "benchmarks.replicas.muri:srtf"),
@@ -190,29 +191,6 @@ def test_what_became_of_the_jobs_of_a_cluster(ina: Commands, tmp_path: Path) -> 
     ina(*CLUSTER, *names, "--jobs-csv", str(objects))
     read = json.loads(objects.read_text())
     assert [list(map(str, each.values())) for each in read] == [line.split(",") for line in lines[1:]]
-
-
-@pytest.mark.parametrize(
-    ("job", "said"),
-    [
-        (
-            "deadline_s = 0",
-            ":6: job 'a': deadline_s = 0: want seconds, above 0",
-        ),
-        ("compute_s = nan", ":6: job 'a': compute_s = nan: want"),
-        ("gpus_per_worker = 16", ":2: job 'a': 3 workers of 16 GPUs each; the cluster has 32 GPUs"),
-        ("skew_s = -1", ":6: job 'a': skew_s = -1: want"),
-    ],
-)
-def test_jobs_that_cannot_be_are_refused_by_line_and_key(
-    ina: Commands, write_file: Callable[[str, str], Path], job: str, said: str
-) -> None:
-    jobs = write_file("jobs.toml", f'# a job\n[[job]]\nname = "a"\nworkers = 3\nmodel_bytes = 1e6\n{job}\n')
-    with pytest.raises(Exception) as raised:  # noqa: PT011 - what is said of it, and how it ends, is below
-        ina(*CLUSTER[:2], "--jobs", str(jobs), *CLUSTER[4:])
-    message, code = verdict(raised.value)
-    assert f"{jobs}{said}" in message
-    assert code == 2
 
 
 def racks_at(folder: Path, rate_bps: float) -> str:

@@ -38,7 +38,7 @@ from controller.switches.programs import P4C, bmv2_bundle
 from tests.bmv2.reference import free_port
 from tests.controller import single
 from tests.programs import COUNTING, EVICTION, copied
-from tests.system.command import children, here
+from tests.system.command import here
 
 pytestmark = [
     pytest.mark.bmv2,
@@ -90,17 +90,6 @@ def shared_address() -> Iterator[str]:
         yield address
 
 
-def switches() -> list[int]:
-    return [pid for pid, command in children(os.getpid()).items() if "simple_switch_grpc" in command]
-
-
-def test_a_switch_whose_program_is_not_loaded_is_ended() -> None:
-    before = switches()
-    with pytest.raises(ProgramMismatch, match="there is no program 'nothing'"), bmv2("nothing"):
-        pass
-    assert switches() == before
-
-
 @pytest.mark.parametrize("tool", P4C)
 def test_either_compiler_is_enough(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which(tool) is None:
@@ -118,20 +107,6 @@ def test_either_compiler_is_enough(tool: str, tmp_path: Path, monkeypatch: pytes
 
 def job(ranks: int, first_port: int) -> Part:
     return Part(single.members(first_port, ranks), 64)
-
-
-def test_jobs_come_and_go(address: str) -> None:
-    with connect(address) as one, connect(address) as other:
-        assert not one.load(bmv2_bundle("exclusive", lanes=32))
-        assert one.info().slots == 8192
-        first = single.admit(one, job(4, 0))
-        second = single.admit(other, job(2, 4))
-        assert second.region == Region(64, 64)
-        assert one.jobs() == other.jobs() == {first.job: first, second.job: second}
-        assert set(one.counters(first.job).values()) == {0}
-        single.remove(other, first)
-        single.remove(one, second)
-        assert one.jobs() == {}
 
 
 def test_shared_jobs_come_and_go(shared_address: str) -> None:
@@ -164,8 +139,10 @@ def test_leases_are_kept_renewed_and_swept(address: str) -> None:
         SwitchSession(P4RuntimeTarget(address)) as one,
         SwitchSession(P4RuntimeTarget(address), ticks_s=lambda: now_s) as other,
     ):
+        assert one.info().slots == 8192
         dead = single.admit(one, job(2, 0), registration=held)
         living = single.admit(one, job(2, 2), registration=held)
+        assert set(one.counters(living.job).values()) == {0}
         for look in range(1, 5):
             assert other.jobs() == {dead.job: dead, living.job: living}
             living = replace(living, registration=replace(held, renewals=look))
@@ -174,7 +151,8 @@ def test_leases_are_kept_renewed_and_swept(address: str) -> None:
         heir = single.admit(other, job(2, 0))
         assert other.jobs() == {living.job: living, heir.job: heir}
         single.remove(other, living)
-        single.remove(other, heir)
+        single.remove(one, heir)
+        assert one.jobs() == {}
 
 
 def test_a_switch_that_was_restarted_is_told_from_one_whose_job_was_removed() -> None:
@@ -224,12 +202,15 @@ def test_a_fleet_brings_its_jobs_back_to_a_switch_that_was_restarted() -> None:
 def test_a_copy_with_another_rule_and_the_same_tables_is_another_program(tmp_path: Path) -> None:
     """BMv2 keeps the cookie that it was given with the program."""
     ours = str(copied(tmp_path / "ours", EVICTION) / "shared.p4")
-    changed, plain = bmv2_bundle(ours, lanes=32), bmv2_bundle("shared", lanes=32)
+    changed, plain, exclusive = (bmv2_bundle(program, lanes=32) for program in (ours, "shared", "exclusive"))
     assert changed.p4info.tables == plain.p4info.tables
     with bmv2("shared") as address, connect(address) as controller:
         assert not controller.load(plain)
         with pytest.raises(OtherProgram):
             controller.load(changed)
+        with pytest.raises(OtherProgram, match="it is for shared jobs, not for exclusive ones"):
+            controller.load(exclusive)
+        assert controller.info().mode == "shared"
 
 
 def check_once_reached(controller: SwitchSession, admission: Admission) -> None:
@@ -238,13 +219,6 @@ def check_once_reached(controller: SwitchSession, admission: Admission) -> None:
         with contextlib.suppress(Unreachable):
             return controller.check(admission)
         time.sleep(0.1)
-
-
-def test_another_program_is_replaced_on_request_only(address: str) -> None:
-    with connect(address) as controller:
-        with pytest.raises(OtherProgram, match="it is for exclusive jobs, not for shared ones"):
-            controller.load(bmv2_bundle("shared", lanes=32))
-        assert controller.info().mode == "exclusive"
 
 
 def test_controllers_take_turns(address: str) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import grpc
 import pytest
@@ -31,14 +30,16 @@ from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches import forwarding, names
 from controller.switches.jobs import job_row
 from controller.switches.reconcile import Write
+from controller.switches.target import CounterCell, Entry, Kind
 from p4src.messages import code_pb2, p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import serve
 from tests.controller import single
 from tests.controller.conftest import LANES, SHORT_TURN_S, Running, Served, default_row, over_p4runtime
-from tests.controller.failing import Recording
-from tests.controller.frames import KIND_RESULT, gradient, parse
+from tests.controller.failing import Passing, Recording
+from tests.controller.frames import gradient
+from tests.p4.bed import RESULT, parse
 
 
 def job(ranks: int = 2, *, first_port: int | None = 0, slots: int = 64) -> Part:
@@ -66,15 +67,11 @@ def test_an_admitted_job_gets_its_sums_and_counts_its_packets(
         running.switch.inject(rank, [gradient(admission, 5, rank, [rank + 1] * LANES)])
     for rank in range(3):
         (frame,) = running.switch.drain(rank)
-        packet = parse(frame)
-        assert packet.kind == KIND_RESULT
-        assert packet.lanes == (6,) * LANES
-        assert (packet.bitmap, packet.psn) == (0b111, 5)
-        assert (packet.eth_dst, packet.ip_dst, packet.udp_dst) == (
-            f"02:00:00:00:00:{rank:02x}",
-            f"10.0.0.{rank + 1}",
-            9000 + rank,
-        )
+        left = parse(rank, frame)
+        assert (left.packet.kind, left.packet.bitmap, left.packet.psn) == (RESULT, 0b111, 5)
+        assert left.packet.values == (6,) * LANES
+        address = bytes((2, 0, 0, 0, 0, rank)), bytes((10, 0, 0, rank + 1))
+        assert left.destination == (*address, 9000 + rank)
     counters = controller.counters(admission.job)
     assert {name: n for name, n in counters.items() if n} == {"aggregated": 2, "completed": 1}
     single.remove(controller, admission)
@@ -453,52 +450,19 @@ def test_a_switch_that_is_gone(bundle: ProgramBundle) -> None:
                 single.admit(controller, job(1))
 
 
-# ---------------------------------------------------------------------------
-# A switch that does not let its counters be written: jobs still seem to start at zero.
+class ReadOnlyCounters(Passing):
+    """A switch that does not let its counters be written."""
+
+    def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
+        if any(isinstance(entry, CounterCell) for entry in entries):
+            raise Refused(kind, "UNIMPLEMENTED", "counters are read-only")
+        self.target.write(kind, entries)
 
 
-class ReadOnlyCounters(p4runtime_pb2_grpc.P4RuntimeServicer):
-    """Passes everything on to a real switch but writes of counters."""
-
-    def __init__(self, address: str) -> None:
-        self.channel = grpc.insecure_channel(address)
-        self._switch = p4runtime_pb2_grpc.P4RuntimeStub(self.channel)
-
-    def Write(self, request: Any, context: Any) -> Any:
-        if any(u.entity.WhichOneof("entity") == "counter_entry" for u in request.updates):
-            context.abort(grpc.StatusCode.UNIMPLEMENTED, "counters are read-only")
-        return self._switch.Write(request)
-
-    def Read(self, request: Any, context: Any) -> Iterator[Any]:
-        yield from self._switch.Read(request)
-
-    def GetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
-        return self._switch.GetForwardingPipelineConfig(request)
-
-    def StreamChannel(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
-        yield from self._switch.StreamChannel(requests)
-
-
-@pytest.fixture
-def address(running: Served) -> Iterator[str]:
-    threads = ThreadPoolExecutor(8)
-    server = grpc.server(threads)
-    servicer = ReadOnlyCounters(running.address)
-    p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield f"127.0.0.1:{port}"
-    server.stop(None).wait()
-    threads.shutdown()
-    servicer.channel.close()
-
-
-@over_p4runtime
-def test_counts_are_since_the_admission(address: str, running: Served) -> None:
-    job = Part((Member(0, 0, "02:00:00:00:00:01", "10.0.0.1", 9000),), 64)
-    with connect(address) as controller:
+def test_counts_are_since_the_admission(running: Running) -> None:
+    with SwitchSession(ReadOnlyCounters(running.target())) as controller:
         for _ in range(2):
-            admission = single.admit(controller, job)
+            admission = single.admit(controller, job(1))
             running.switch.inject(0, [gradient(admission, 0, 0, [1] * LANES)])
             assert controller.counters(admission.job)["completed"] == 1
             single.remove(controller, admission)

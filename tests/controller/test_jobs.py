@@ -17,7 +17,7 @@ from controller.errors import BadJob, OutOfMemory, ProgramMismatch, UnknownName
 from controller.p4runtime_shim.codec import Codec
 from controller.policies.memory import regions
 from controller.switches import names
-from controller.switches.jobs import change_row, job_row, parse, supporting_rows
+from controller.switches.jobs import job_row, parse, supporting_rows
 from controller.switches.model import (
     ALL_RANKS,
     Admission,
@@ -46,6 +46,7 @@ from controller.vocabulary import Region
 from p4src.messages import p4info_pb2
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch import p4info
+from tests.controller.reconciling import all_rows
 from tests.programs import COUNTING, EVICTION, WITHOUT_PRIORITY, copied, p4src_program, program_of
 
 GROUPS = range(1, 256)
@@ -111,11 +112,6 @@ TRANSIT = replace(
 
 
 MOVING = replace(admission(11, row=6, first_port=20), change=RegionChange(7 << 32 | 5, Region(8, 100)))
-
-
-def all_rows(admission: Admission) -> list[TableEntry | MulticastGroup]:
-    moves = [] if admission.change is None else [change_row(admission)]
-    return [*supporting_rows(admission), *moves, job_row(admission)]
 
 
 def member_row(job: int, port: int, action: str, **params: int) -> TableEntry:

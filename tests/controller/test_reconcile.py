@@ -86,16 +86,13 @@ class Switch:
         return Counter(map(text, self.target.read([*TABLES, *moves])))
 
 
-@pytest.fixture(scope="module")
-def shared_switch(shared_bundle: ProgramBundle) -> Iterator[Switch]:
-    with closing(start(shared_bundle, "memory")) as running:
-        yield Switch(running, "shared")
-
-
-@pytest.fixture(scope="module")
-def exclusive_switch(bundle: ProgramBundle) -> Iterator[Switch]:
-    with closing(start(bundle, "memory")) as running:
-        yield Switch(running, "exclusive")
+@pytest.fixture(scope="module", params=["shared", "exclusive"])
+def switch(
+    request: pytest.FixtureRequest, shared_bundle: ProgramBundle, bundle: ProgramBundle
+) -> Iterator[Switch]:
+    mode: Mode = request.param
+    with closing(start(shared_bundle if mode == "shared" else bundle, "memory")) as running:
+        yield Switch(running, mode)
 
 
 def text(row: Row) -> str:
@@ -198,33 +195,22 @@ def expected(case: Case) -> Counter[str]:
 
 
 @settings(max_examples=effort.cases(150), deadline=None)
-@given(case=cases("shared"), stop_after=st.integers(-1, 12))
-def test_any_contents_of_a_shared_switch_come_to_be_what_is_desired(
-    shared_switch: Switch, case: Case, stop_after: int
+@given(data=st.data(), stop_after=st.integers(-1, 12))
+def test_any_contents_of_a_switch_come_to_be_what_is_desired(
+    switch: Switch, data: st.DataObject, stop_after: int
 ) -> None:
-    decision = bring_about(shared_switch, case, stop_after)
+    case = data.draw(cases(switch.mode))
+    decision = bring_about(switch, case, stop_after)
     assert decision.waiting == ()
-    assert shared_switch.contents() == expected(case)
+    assert switch.contents() == expected(case)
 
 
-@settings(max_examples=effort.cases(100), deadline=None)
-@given(case=cases("exclusive"), stop_after=st.integers(-1, 12))
-def test_any_contents_of_an_exclusive_switch_come_to_be_what_is_desired(
-    exclusive_switch: Switch, case: Case, stop_after: int
-) -> None:
-    decision = bring_about(exclusive_switch, case, stop_after)
-    assert decision.waiting == ()
-    assert exclusive_switch.contents() == expected(case)
-
-
-@pytest.mark.parametrize("mode", ["shared", "exclusive"])
 @settings(max_examples=effort.cases(80), deadline=None)
 @given(data=st.data(), stop_after=st.integers(-1, 8))
 def test_jobs_of_others_stay_and_what_they_are_in_the_way_of_waits(
-    shared_switch: Switch, exclusive_switch: Switch, mode: Mode, data: st.DataObject, stop_after: int
+    switch: Switch, data: st.DataObject, stop_after: int
 ) -> None:
-    switch = shared_switch if mode == "shared" else exclusive_switch
-    case = data.draw(cases(mode, foreign=True))
+    case = data.draw(cases(switch.mode, foreign=True))
     decision = bring_about(switch, case, stop_after)
     kept_out = {waiting.job for waiting in decision.waiting}
     others = {other.job for other in case.foreign}

@@ -22,14 +22,8 @@ from controller.switches.planning import Identity
 from tests.controller import single
 from tests.controller.conftest import LANES, default_row, over_p4runtime
 from tests.controller.fabric import Fabric
-from tests.controller.frames import (
-    BYPASS,
-    COLLISION,
-    KIND_PARTIAL,
-    KIND_RESULT,
-    gradient,
-    reminder,
-)
+from tests.controller.frames import gradient, reminder
+from tests.p4.bed import BYPASS, COLLISION, ECN, PARTIAL, RESULT
 
 FRESH = itertools.count(6000)
 """Slots that no test has left anything in."""
@@ -71,8 +65,8 @@ def test_a_shared_job_gets_its_sums(shared: SwitchSession, shared_fabric: Fabric
     assert shared.jobs() == {admission.job: admission}
     assert shared_fabric.send("root", 0, gradient(admission, 7, 0, ONES)) == {}
     arrived = shared_fabric.send("root", 1, gradient(admission, 7, 1, TWOS))
-    assert {end: [(p.kind, p.lanes) for p in packets] for end, packets in arrived.items()} == {
-        ("root", port): [(KIND_RESULT, (3,) * LANES)] for port in (0, 1)
+    assert {end: [(p.kind, p.values) for p in packets] for end, packets in arrived.items()} == {
+        ("root", port): [(RESULT, (3,) * LANES)] for port in (0, 1)
     }
     assert outcomes(shared, admission.job) == {"aggregated": 1, "completed": 1}
 
@@ -107,7 +101,7 @@ def test_regions_may_overlap_and_must_lie_in_the_memory(
             shared_fabric.send("root", port, gradient(admission, psn, 0, ONES))
             arrived = shared_fabric.send("root", port + 1, gradient(admission, psn, 1, ONES))
             if arrived.keys() != {("root", 39)}:  # a collision is right too
-                assert arrived["root", port][0].lanes == (2,) * LANES
+                assert arrived["root", port][0].values == (2,) * LANES
     with pytest.raises(BadJob, match="the region of 8192 slots from 1 exceeds the memory"):
         single.admit(shared, job(region=Region(1, 8192)))
 
@@ -124,18 +118,18 @@ def test_an_evicted_sum_goes_to_its_own_jobs_fallback_server(
     ((end, (partial,)),) = arrived.items()
     assert end == ("root", 38)
     assert (partial.kind, partial.job, partial.psn, partial.epoch) == (
-        KIND_PARTIAL,
+        PARTIAL,
         humble.job,
         7,
         humble.epoch,
     )
-    assert (partial.bitmap, partial.fan_in, partial.lanes) == (0b101, 3, (2,) * LANES)
+    assert (partial.bitmap, partial.fan_in, partial.values) == (0b101, 3, (2,) * LANES)
     assert outcomes(shared, humble.job) == {"aggregated": 2, "evicted": 1}
     assert outcomes(shared, urgent.job) == {"preempted": 1}
 
     # the humble job may not preempt, whatever its priority
     (packet,) = shared_fabric.send("root", 1, gradient(humble, 7, 1, ONES, priority=255))["root", 38]
-    assert (packet.kind, packet.bitmap, packet.flags) == (KIND_PARTIAL, 0b010, COLLISION)
+    assert (packet.kind, packet.bitmap, packet.flags) == (PARTIAL, 0b010, COLLISION)
 
 
 def test_a_slot_that_nobody_adds_to_is_taken(shared: SwitchSession, shared_fabric: Fabric, admit) -> None:
@@ -203,7 +197,7 @@ def test_a_job_moves_to_another_region_without_a_packet_sent_again(
 
     def contribute(psn: int, rank: int) -> set[tuple[int, ...]]:
         arrived = shared_fabric.send("root", rank, gradient(admission, psn, rank, (ONES, TWOS)[rank]))
-        return {p.lanes for packets in arrived.values() for p in packets}
+        return {p.values for packets in arrived.values() for p in packets}
 
     contribute(6, 0)
     elsewhere = Region(7100, 8)
@@ -236,7 +230,7 @@ def test_a_reminder_pulls_what_lies_in_a_slot(shared: SwitchSession, shared_fabr
     admission = admit(job())
     shared_fabric.send("root", 1, gradient(admission, 7, 1, TWOS))
     (partial,) = shared_fabric.send("root", 39, reminder(admission, 7))["root", 39]
-    assert (partial.kind, partial.bitmap, partial.lanes) == (KIND_PARTIAL, 0b10, (2,) * LANES)
+    assert (partial.kind, partial.bitmap, partial.values) == (PARTIAL, 0b10, (2,) * LANES)
     asked = shared_fabric.send("root", 39, reminder(admission, 7))
     assert asked.keys() == {("root", 0), ("root", 1)}
     assert outcomes(shared, admission.job) == {"aggregated": 1, "pulled": 1, "passed_down": 1}
@@ -255,8 +249,8 @@ def test_queues_mark_packets_from_a_depth_on(
     for depth in (0, 1):
         shared.set_ecn_threshold(depth)
         (packet,) = shared_fabric.send("root", 0, gradient(admission, 7, 0, ONES, flags=BYPASS))["root", 39]
-        marks.append(packet.flags & 0x20)
-    assert marks == [0x20, 0]
+        marks.append(packet.flags & ECN)
+    assert marks == [ECN, 0]
     shared.set_ecn_threshold(before.params["depth"])
     for depth in (-1, 1 << 19):
         with pytest.raises(ValueError, match=f"a queue of {depth} packets; want 0 to 524287"):

@@ -7,7 +7,6 @@ each job each of 1, 2 and 3 sums what passes, or lets it pass.
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -214,10 +213,7 @@ def build(
     admitted, present = admit(program, trees, SLOTS)
     network = Network(impairments=case.impairments, seed=case.seed, lanes=LANES)
     for name, admissions in present.items():
-        network.add_switch(
-            int(name), switch := serving("atp" if case.atp else program, admissions, slots=SLOTS)
-        )
-        weakref.finalize(network, switch.close)
+        network.add_switch(int(name), serving("atp" if case.atp else program, admissions, slots=SLOTS))
     for below, above in ABOVE.items():
         if below in network.switches:
             network.connect((below, UPLINK), (above, 100 + below))

@@ -19,7 +19,8 @@ import numpy as np
 from hostlib import JobConfig, TransportConfig, wire
 from hostlib.fallback.config import FallbackJob, FallbackSettings
 from hostlib.wire.tree import Tree
-from tests.hostlib.compiled_switch import CompiledSwitch, exclusive_switch
+from softswitch.engine.switch import Switch
+from tests.hostlib.compiled_switch import exclusive_switch
 from tests.twins.fallback_core import NumpyCore
 
 JOB = 7
@@ -101,7 +102,7 @@ class SocketSwitch:
         **fields: Any,
     ) -> None:
         fields.setdefault("epoch", EPOCH)
-        self.model: CompiledSwitch | FallbackOnly
+        self.model: Switch | FallbackOnly
         if fields.get("fallback"):
             self.model = FallbackOnly(size, fields.get("window") or slots // 2)
         else:

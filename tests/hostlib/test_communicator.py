@@ -423,25 +423,12 @@ def test_ranks_that_wait_for_each_call_vote_less_and_less() -> None:
     assert again <= 8
 
 
-def test_asynchronous_collectives_run_in_order_beside_blocking_ones() -> None:
-    def body(comm: ina.Communicator) -> list[float]:
-        handles = [comm.allreduce_async(np.full(500, i, np.float32), name=f"t{i}") for i in range(20)]
-        between = comm.allreduce(np.ones(3, np.float32), name="between")
-        handles.append(comm.allreduce_async(np.ones(2, np.float32), op="average"))
-        results = [float(handle.wait()[0]) for handle in handles]
-        assert all(handle.done() for handle in handles)
-        assert handles[3].result()[0] == 6.0
-        return [*results, float(between[0])]
-
-    outcomes = run_ranks(2, body)
-    assert outcomes == [[*(2.0 * i for i in range(20)), 1.0, 2.0]] * 2
-
-
 def test_close_finishes_what_was_submitted() -> None:
     def body(comm: ina.Communicator) -> list[ina.Handle]:
         return [comm.allreduce_async(np.ones(2000, np.float32)) for _ in range(5)]
 
     for handles in run_ranks(2, body):
+        assert all(handle.done() for handle in handles)
         assert [handle.result()[0] for handle in handles] == [2.0] * 5
 
 

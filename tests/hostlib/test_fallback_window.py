@@ -21,8 +21,9 @@ from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire import encodings
 from hostlib.wire.tree import Tree
 from tests import effort
+from tests.contract.admitted import load_jobs, serving
 from tests.hostlib.cases import JOB, LANES, MakeKernel
-from tests.hostlib.compiled_switch import CompiledSwitch, admissions, compiled_from
+from tests.hostlib.compiled_switch import SLOTS, admissions
 from tests.hostlib.one_window import begin, hear, sent
 from tests.hostlib.virtual_network import Impairments, Task, VirtualNetwork, endpoints
 from tests.twins.kernel import NumpyKernel
@@ -41,28 +42,26 @@ def shared_network(
     **options: Any,
 ) -> VirtualNetwork:
     resolved = tree or Tree.star(size)
-    switches = {
-        node: compiled_from({JOB: job}, LANES, "shared")
-        for node, job in admissions(resolved, slots, fallback=True, window=window).items()
-    }
+    admitted = admissions(resolved, JOB, slots, window=window)
+    switches = {node: serving("shared", [on], slots=SLOTS) for node, on in admitted.items()}
     server = FallbackCore(FallbackSettings(LANES, endpoints(200)))
     server.add_job(FallbackJob(JOB, 0, resolved, window))
     network = VirtualNetwork(
         switches, make_kernel, size=size, slots=2 * window, server=server, tree=tree, job=JOB, **options
     )
     network.counted = lambda: server.statistics()[JOB]
+
+    def forget() -> None:
+        for node, switch in switches.items():
+            load_jobs(switch, "shared", [admitted[node]], slots=SLOTS)
+
+    network.forget = forget
     return network
 
 
 def header(packet: bytes) -> dict[str, int]:
     fields = np.frombuffer(packet[wire.FRAME_PREFIX_BYTES : START], wire.HEADER_DTYPE)[0]
     return {name: int(fields[name]) for name in fields.dtype.names or ()}
-
-
-def forget_switch(network: VirtualNetwork) -> None:
-    for switch in network.switches.values():
-        assert isinstance(switch, CompiledSwitch)
-        switch.forget()
 
 
 def lose_first_result(network: VirtualNetwork, rank: int) -> None:
@@ -77,7 +76,7 @@ def lose_first_result(network: VirtualNetwork, rank: int) -> None:
             and header(packet)["version_kind"] & 15 == wire.KIND_RESULT
         ):
             lost.append(worker)
-            forget_switch(network)
+            network.forget()
             return False
         return True
 
@@ -107,7 +106,7 @@ def test_a_late_copy_in_a_slot_does_not_stop_who_lost_the_result(make_kernel: Ma
             first.setdefault(worker, packet)
         elif worker == 0 and not lost and header(packet)["version_kind"] & 15 == wire.KIND_RESULT:
             lost.append(worker)
-            forget_switch(network)
+            network.forget()
             network.deliver_again(1, first[1])
             network.deliver_again(0, first[0])
             return False
@@ -328,7 +327,7 @@ def test_contributions_that_were_counted_and_then_lost_are_sent_again(make_kerne
         counted = [int((w.window.state.status & Chain.COUNTED != 0).sum()) for w in network.workers[:2]]
         if not seen_at and counted == [16 // SPREAD, 16 // SPREAD]:
             seen_at.append(network.now)
-            forget_switch(network)
+            network.forget()
         return True
 
     network.on_packet = lose_everything_once

@@ -14,8 +14,9 @@ from hostlib.core.state import NEVER, PROBES, Chain, CoreSettings, Counter, RtoL
 from hostlib.core.window import Exchange, Window
 from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire.tree import Tree
+from tests.contract.admitted import serving
 from tests.hostlib.cases import JOB, LANES, MakeKernel
-from tests.hostlib.compiled_switch import admissions, compiled_from, exclusive_switch
+from tests.hostlib.compiled_switch import SLOTS, admissions, exclusive_switch
 from tests.hostlib.one_window import begin, hear, sent
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork, endpoints
 from tests.twins import NumpyKernel
@@ -34,8 +35,8 @@ def network_of(program: str, make_kernel: MakeKernel, rto: RtoLimits) -> Virtual
     tree = Tree.star(RANKS)
     options: dict[str, Any] = {}
     if program == "shared":
-        jobs = admissions(tree, 8 * WINDOW, fallback=True, window=8 * WINDOW)
-        switch = compiled_from({JOB: jobs[0]}, LANES, "shared")
+        admitted = admissions(tree, JOB, 8 * WINDOW, window=8 * WINDOW)
+        switch = serving("shared", admitted.values(), slots=SLOTS)
         server = FallbackCore(FallbackSettings(LANES, endpoints(200)))
         server.add_job(FallbackJob(JOB, 0, tree, 8 * WINDOW))
         options = {"server": server, "window": 8 * WINDOW}

@@ -285,6 +285,8 @@ class VirtualNetwork(Network):
 
     counted: Callable[[], Mapping[str, int]]
     """What the fallback server has counted for the job, if there is one."""
+    forget: Callable[[], None]
+    """Let all switches lose their sums, and keep the job."""
 
     @property
     def switch(self) -> PortedSwitch:

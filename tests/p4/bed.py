@@ -6,7 +6,9 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
+
+import pytest
 
 from softswitch.compiler import ir
 from softswitch.engine.build import load
@@ -66,14 +68,17 @@ class Packet:
     target: int = ALL
     values: tuple[int, ...] = PACKET
     version: int = 2
+    lanes: int | None = None
+    """Their number as the header says it, if that is not right."""
 
     @property
     def header(self) -> bytes:
+        lanes = len(self.values) if self.lanes is None else self.lanes
         return struct.pack(
             ">BBHIIBBBBHHIHH",
             self.version << 4 | self.kind,
             *(self.flags, self.job, self.psn, self.bitmap, self.fan_in, self.priority),
-            *(self.exponent, self.epoch, self.valid, len(self.values), self.tag, self.node, self.target),
+            *(self.exponent, self.epoch, self.valid, lanes, self.tag, self.node, self.target),
         )
 
     def frame(self, sender: int = 1, ecn: int = 0) -> bytes:
@@ -248,11 +253,6 @@ class Bed:
             for text in job.entries():
                 self.pipeline.insert(*parse_entry(self.pipeline.program, text))
 
-    def remove(self, job: Job) -> None:
-        """Take the entries of a job off again."""
-        for text in job.entries():
-            self.pipeline.delete(*parse_entry(self.pipeline.program, text))
-
     def send(self, packet: Packet, port: int, *, after_us: int = 1) -> list[Left]:
         """Put a packet in at a port and return what leaves."""
         self.now_us += after_us
@@ -304,3 +304,61 @@ def changed(packet: Packet, **changes: object) -> Packet:
     """Return `packet` with other fields; names are checked."""
     assert {item.name for item in fields(packet)} >= set(changes)
     return replace(packet, **changes)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------
+# Rows of decision tables.
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a packet finds and what becomes of it: `sent` as changes to the packet, `after` to the slot."""
+
+    name: str
+    slot: dict[str, int]
+    packet: Packet
+    outcome: str
+    ports: tuple[int, ...] = ()
+    sent: dict[str, Any] = field(default_factory=dict)
+    after: dict[str, int] = field(default_factory=dict)
+    lanes: tuple[int, ...] = SLOT
+    jobs: tuple[Job, ...] = ()
+    """If they are others than those of the table; the slot is the first one's."""
+    port: int = 1
+    row: int = 1
+    """Of the counters."""
+    beside: dict[tuple[int, str], int] = field(default_factory=dict)
+    """What is counted beside the outcome, by row."""
+    before: tuple[int, ...] = SLOT
+
+
+def named(rows: list[Row]) -> pytest.MarkDecorator:
+    """Run a test with each of these rows."""
+    return pytest.mark.parametrize("row", rows, ids=[row.name for row in rows])
+
+
+def check(
+    program: str, jobs: tuple[Job, ...], row: Row, port: int | None = None, backend: Backend = "compiled"
+) -> None:
+    """Send the row's packet, to its port or another one."""
+    bed = Bed(program, row.jobs or jobs, backend)
+    index = bed.jobs[0].offset + row.packet.psn % max(bed.jobs[0].slots, 1)
+    bed.fill(index, row.slot, row.before)
+    before = bed.slot(index)
+    left = bed.send(row.packet, row.port if port is None else port)
+    assert [packet.port for packet in left] == list(row.ports)
+    for packet in left:
+        expected = changed(row.packet, **row.sent)
+        is_copy = expected.kind == RESULT and row.ports in COPIES
+        if is_copy and expected.target not in (ALL, packet.port - 1):
+            expected = changed(expected, values=NONE, valid=0)  # only the receiver gets the lanes
+        assert packet.packet == expected, packet.port
+    assert bed.slot(index) == before | row.after
+    assert bed.lanes(index) == (row.before if row.lanes == SLOT else row.lanes)
+    counted = {(number, name): count for number in range(5) for name, count in bed.counts(number).items()}
+    assert counted == {(row.row, row.outcome): 1} | row.beside
+
+
+BACK, DOWN, UP, ALONE_DOWN = (1,), (1, 2, 3, 4), (9,), (7,)
+COPIES = (DOWN, ALONE_DOWN)
+"""Ports to which a multicast group leads."""

@@ -32,7 +32,6 @@ Program = Literal["exclusive", "shared"]
 PROGRAMS: tuple[Program, ...] = ("exclusive", "shared")
 ROOT = Job(1, slots=4)
 CHILD = Job(1, slots=4, node=3, above=(1, 0b100, 3), result_bitmap=0b111)
-RIVAL = Job(2, size=2, slots=4, preempt=True, members={5: 1, 6: 2}, uplink=8)
 
 
 def contribution(child: int, *, lanes: bool, **changes: object) -> Packet:

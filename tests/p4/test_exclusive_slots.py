@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from tests.p4.bed import (
+    BACK,
     BARE,
     BYPASS,
     COLLISION,
     DISAGREE,
+    DOWN,
     ECN,
     FINAL,
     GRADIENT,
@@ -27,11 +27,13 @@ from tests.p4.bed import (
     SLOT,
     STATUS,
     SUM,
-    Backend,
-    Bed,
+    UP,
     Job,
     Packet,
+    Row,
     changed,
+    check,
+    named,
 )
 
 ROOT = Job(1, offset=8, slots=16, uplink=None)
@@ -41,7 +43,6 @@ ALONE = Job(2, size=1, offset=8, slots=16, uplink=None)
 ALONE_CHILD = Job(2, size=1, offset=8, slots=16, node=3, above=(1, 0b100, 3), result_bitmap=0b111)
 HOMELESS = Job(3, offset=0, slots=0)
 INDEX = 8 + 100 % 16
-BACK, DOWN, UP = (1,), (1, 2, 3, 4), (9,)
 UPWARD = {"node": 1, "bitmap": 0b100, "fan_in": 3}
 
 BELOW = {port: range(4, 5) for port in (1, 2)}
@@ -60,23 +61,6 @@ FINISHED = HELD | {"bitmap": 0b1111, "flags": ECN | FINAL}
 CLAIMED = HELD | {"bitmap": 1, "exponent": 120, "flags": 0}
 
 
-@dataclass(frozen=True)
-class Row:
-    """What a packet finds and what becomes of it: `sent` as changes to the packet, `after` to the slot."""
-
-    name: str
-    slot: dict[str, int]
-    packet: Packet
-    outcome: str
-    ports: tuple[int, ...] = ()
-    sent: dict[str, Any] = field(default_factory=dict)
-    after: dict[str, int] = field(default_factory=dict)
-    lanes: tuple[int, ...] = SLOT
-    job: Job = ROOT
-    port: int = 1
-    beside: tuple[str, ...] = ()
-
-
 def gradient(**changes: Any) -> Packet:
     return changed(Packet(), **changes)
 
@@ -87,7 +71,7 @@ def result(**changes: Any) -> Packet:
 
 CONTRIBUTIONS = [
     Row("raw", HELD, gradient(flags=RAW), "no_uplink"),
-    Row("no slots", {}, gradient(job=3, epoch=3), "no_uplink", job=HOMELESS),
+    Row("no slots", {}, gradient(job=3, epoch=3), "no_uplink", jobs=(HOMELESS,), row=3),
     Row("slot never used", {}, gradient(flags=QUERY), "aggregated", after=CLAIMED, lanes=PACKET),
     Row(
         "slot of an older PSN",
@@ -122,7 +106,8 @@ CONTRIBUTIONS = [
         {"kind": RESULT, "flags": ECN},
         CLAIMED | {"generation": ALONE.epochs, "flags": ECN | FINAL},
         PACKET,
-        ALONE,
+        (ALONE,),
+        row=2,
     ),
     Row(
         "alone, not root",
@@ -133,7 +118,8 @@ CONTRIBUTIONS = [
         {**UPWARD, "flags": 0},
         CLAIMED | {"generation": ALONE.epochs},
         PACKET,
-        ALONE_CHILD,
+        (ALONE_CHILD,),
+        row=2,
     ),
     Row(
         "one more, with all that a contribution may say",
@@ -162,8 +148,8 @@ CONTRIBUTIONS = [
         {**UPWARD, "flags": ECN | DISAGREE, "exponent": 130, "tag": 7, "values": SUM},
         {"bitmap": 0b1111, "flags": ECN | DISAGREE},
         SUM,
-        CHILD,
-        beside=("disagree",),
+        (CHILD,),
+        beside={(1, "disagree"): 1},
     ),
     Row(
         "the result is here",
@@ -180,7 +166,7 @@ CONTRIBUTIONS = [
         "replayed",
         BACK,
         {"kind": RESULT, "flags": ECN, "exponent": 130, "bitmap": 0b111, "node": 0, "values": SLOT},
-        job=CHILD,
+        jobs=(CHILD,),
     ),
     Row(
         "sent up, no result yet",
@@ -189,7 +175,7 @@ CONTRIBUTIONS = [
         "relayed",
         UP,
         {**UPWARD, "flags": ECN | RESEND | QUERY, "exponent": 130, "values": SLOT},
-        job=CHILD,
+        jobs=(CHILD,),
     ),
     Row(
         "already counted, who is missing",
@@ -247,56 +233,31 @@ UPWARDS = [
         HELD,
         gradient(kind=PARTIAL, node=4),
         "passed_up",
-        beside=("no_uplink",),
-        job=replace(ROOT, below=BELOW),
+        beside={(1, "no_uplink"): 1},
+        jobs=(replace(ROOT, below=BELOW),),
     ),
     Row("part of this node's sum", HELD, gradient(kind=PARTIAL), "wrong_rank"),
-    Row("result at the root", HELD, result(bitmap=0b1111), "passed_up", beside=("no_uplink",)),
+    Row("result at the root", HELD, result(bitmap=0b1111), "passed_up", beside={(1, "no_uplink"): 1}),
     Row(
         *("part", HELD, gradient(kind=PARTIAL, node=4), "passed_up", UP),
-        job=replace(CHILD, below=BELOW),
+        jobs=(replace(CHILD, below=BELOW),),
     ),
 ]
 
 
-def check(row: Row, port: int, backend: Backend = "compiled") -> None:
-    bed = Bed("exclusive", (row.job,), backend)
-    index = row.job.offset + row.packet.psn % 16
-    bed.fill(index, row.slot)
-    before = bed.slot(index)
-    left = bed.send(row.packet, port)
-    assert [packet.port for packet in left] == list(row.ports)
-    for packet in left:
-        assert packet.packet == changed(row.packet, **row.sent), packet.port
-    assert bed.slot(index) == before | row.after
-    assert bed.lanes(index) == row.lanes
-    assert bed.counts(row.job.job) == dict.fromkeys((row.outcome, *row.beside), 1)
-
-
-def named(rows: list[Row]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("row", rows, ids=[row.name for row in rows])
-
-
-@named(CONTRIBUTIONS)
-def test_a_contribution(row: Row) -> None:
-    check(row, row.port)
+@named(CONTRIBUTIONS + UPWARDS)
+def test_a_packet_from_below(row: Row) -> None:
+    check("exclusive", (ROOT,), row)
 
 
 @named(FROM_ABOVE)
 def test_a_packet_from_above(row: Row) -> None:
-    check(
-        Row(row.name, row.slot, row.packet, row.outcome, row.ports, row.sent, row.after, row.lanes, CHILD), 9
-    )
-
-
-@named(UPWARDS)
-def test_a_packet_that_goes_up(row: Row) -> None:
-    check(row, row.port)
+    check("exclusive", (CHILD,), row, 9)
 
 
 @named([row for row in CONTRIBUTIONS if row.outcome in ("completed", "replayed", "relayed", "status")])
 def test_the_interpreter_agrees(row: Row) -> None:
-    check(row, row.port, "interpreter")
+    check("exclusive", (ROOT,), row, backend="interpreter")
 
 
 def test_every_kind_of_packet_is_here() -> None:

@@ -7,17 +7,18 @@ Contributions: the decision table of ``shared.p4``, row by row (docs/reference/p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from tests.p4.bed import (
     ALL,
+    ALONE_DOWN,
+    BACK,
     BARE,
     BYPASS,
     COLLISION,
     DISAGREE,
+    DOWN,
     ECN,
     FINAL,
     FULL,
@@ -35,11 +36,13 @@ from tests.p4.bed import (
     SLOT,
     STATUS,
     SUM,
-    Backend,
-    Bed,
+    UP,
     Job,
     Packet,
+    Row,
     changed,
+    check,
+    named,
 )
 
 ROOT = Job(1)
@@ -50,7 +53,8 @@ RIVAL_CHILD = Job(2, size=2, node=6, above=(5, 0b10, 2), members={5: 1, 6: 2}, u
 ALONE = Job(3, size=1, members={7: 1})
 ALONE_CHILD = Job(3, size=1, node=3, above=(1, 0b100, 3), result_bitmap=0b111, members={7: 1})
 HOMELESS = Job(4, slots=0, offset=0)
-BACK, DOWN, UP, RIVAL_UP, ALONE_DOWN = (1,), (1, 2, 3, 4), (9,), (8,), (7,)
+JOBS = (ROOT, RIVAL, ALONE, HOMELESS)
+RIVAL_UP = (8,)
 
 HELD = {
     "generation": ROOT.epochs,
@@ -82,25 +86,6 @@ CLAIMED = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """What a packet finds and what becomes of it: `sent` as changes to the packet, `after` to the slot."""
-
-    name: str
-    slot: dict[str, int]
-    packet: Packet
-    outcome: str
-    ports: tuple[int, ...] = ()
-    sent: dict[str, Any] = field(default_factory=dict)
-    after: dict[str, int] = field(default_factory=dict)
-    lanes: tuple[int, ...] = SLOT
-    jobs: tuple[Job, ...] = (ROOT, RIVAL, ALONE, HOMELESS)
-    port: int = 1
-    row: int = 1
-    beside: dict[tuple[int, str], int] = field(default_factory=dict)
-    before: tuple[int, ...] = SLOT
-
-
 def gradient(**changes: Any) -> Packet:
     return changed(Packet(priority=3, target=2), **changes)
 
@@ -123,27 +108,6 @@ UPWARD = {"node": 1, "bitmap": 0b100, "fan_in": 3}
 """How a sum of CHILD presents itself to the switch above."""
 COMPLETE = HELD | {"bitmap": 0b1111, "flags": ECN | FULL}
 THREE = HELD | {"bitmap": 0b1110}
-
-
-def check(row: Row, port: int, backend: Backend = "compiled") -> None:
-    bed = Bed("shared", row.jobs, backend)
-    bed.fill(4, row.slot, row.before)
-    before = bed.slot()
-    left = bed.send(row.packet, port)
-    assert [packet.port for packet in left] == list(row.ports)
-    for packet in left:
-        expected = changed(row.packet, **row.sent)
-        if row.ports in (DOWN, ALONE_DOWN) and expected.kind == RESULT and packet.port != expected.target + 1:
-            expected = changed(expected, values=NONE, valid=0)  # only the receiver gets the lanes
-        assert packet.packet == expected, packet.port
-    assert bed.slot() == before | row.after
-    assert bed.lanes() == (row.before if row.lanes == SLOT else row.lanes)
-    counted = {(number, name): count for number in range(5) for name, count in bed.counts(number).items()}
-    assert counted == {(row.row, row.outcome): 1} | row.beside
-
-
-def named(rows: list[Row]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("row", rows, ids=[row.name for row in rows])
 
 
 def result(**changes: Any) -> Packet:
@@ -287,12 +251,12 @@ UPWARDS = [
 
 @named(FROM_ABOVE)
 def test_a_packet_from_above(row: Row) -> None:
-    check(row, 9)
+    check("shared", JOBS, row, 9)
 
 
 @named(UPWARDS)
 def test_a_packet_that_goes_up(row: Row) -> None:
-    check(row, 2)
+    check("shared", JOBS, row, 2)
 
 
 def test_every_other_kind_of_packet_is_here() -> None:
@@ -679,7 +643,7 @@ OTHERWISE = [
 
 @named(SAME + OTHERWISE)
 def test_a_contribution(row: Row) -> None:
-    check(row, row.port)
+    check("shared", JOBS, row)
 
 
 @named(
@@ -690,7 +654,7 @@ def test_a_contribution(row: Row) -> None:
     ]
 )
 def test_the_interpreter_agrees(row: Row) -> None:
-    check(row, row.port, "interpreter")
+    check("shared", JOBS, row, backend="interpreter")
 
 
 def test_contributions_are_of_workers_and_switches() -> None:

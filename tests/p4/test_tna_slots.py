@@ -205,6 +205,7 @@ def result_of(job: Job, psn: int) -> Packet:
 
 FIRST = Job(1, offset=0, slots=16, node=0, ageing=5)
 SECOND = Job(2, offset=0, slots=16, size=3, ageing=9, preempt=True)
+MEEK = replace(SECOND, preempt=False)
 THIRD = Job(3, offset=0, slots=16, size=2, node=4, ageing=7, preempt=True, above=(1, 0b100, 3))
 
 
@@ -275,29 +276,22 @@ def test_a_stronger_job_takes_a_slot_and_its_sum_leaves() -> None:
 
 
 def test_a_slot_serves_others_when_its_release_has_passed() -> None:
-    chip = Chip("shared", (FIRST, changed_job(SECOND)))
+    chip = Chip("shared", (FIRST, MEEK))
     for child in range(3):
         assert chip.send(contribution(FIRST, 3, child), child + 1) == []
     copies = chip.send(contribution(FIRST, 3, 3), 4)
     assert [left.packet.kind for left in copies] == [RESULT] * 4
-    other = changed_job(SECOND)
-    assert [left.packet.kind for left in chip.send(contribution(other, 3, 0), 1)] == [PARTIAL]
+    assert [left.packet.kind for left in chip.send(contribution(MEEK, 3, 0), 1)] == [PARTIAL]
     assert chip.send(changed(contribution(FIRST, 3, 0), kind=RELEASE, values=NONE, valid=0), SELF) == []
-    assert chip.send(contribution(other, 3, 0), 1) == []
+    assert chip.send(contribution(MEEK, 3, 0), 1) == []
 
 
 def test_what_leaves_a_slot_comes_back_and_releases_it() -> None:
-    other = changed_job(SECOND)
-    chip = Chip("shared", (FIRST, other), recirculates=True)
+    chip = Chip("shared", (FIRST, MEEK), recirculates=True)
     for child in range(3):
         assert chip.send(contribution(FIRST, 3, child), child + 1) == []
     assert [left.packet.kind for left in chip.send(contribution(FIRST, 3, 3), 4)] == [RESULT] * 4
-    assert chip.send(contribution(other, 3, 0), 1) == []
-
-
-def changed_job(job: Job) -> Job:
-    """Return a job that may not preempt."""
-    return replace(job, preempt=False)
+    assert chip.send(contribution(MEEK, 3, 0), 1) == []
 
 
 def test_a_contribution_that_is_not_that_of_its_port_goes_nowhere() -> None:

@@ -41,12 +41,6 @@ def _soon_built(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "ina"
-
-
-@pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for temporary files that looks like /tmp."""
     folder = tmp_path / "tmp"
@@ -80,7 +74,7 @@ def test_an_object_that_was_cut_off_is_built_again(tmp_path: Path, keep: float) 
     assert len(path.read_bytes()) == len(whole)
 
 
-def test_an_object_that_was_changed_is_built_again(usual: Path) -> None:
+def test_an_object_that_was_changed_is_built_again(cache_folder: Path) -> None:
     program = hand.lanes_program(8)
     path = build(program)
     damaged = bytearray(path.read_bytes())
@@ -273,7 +267,7 @@ def test_where_there_is_no_room_at_all_the_message_names_all_places(
     assert "set XDG_CACHE_HOME to a folder of your own" in done.stderr
 
 
-def test_a_full_disk_is_told_with_the_folder_and_what_to_do(usual: Path) -> None:
+def test_a_full_disk_is_told_with_the_folder_and_what_to_do(cache_folder: Path) -> None:
     """A file-size limit stands for the full disk: writing fails in the same places."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
     done = subprocess.run(
@@ -284,7 +278,7 @@ def test_a_full_disk_is_told_with_the_folder_and_what_to_do(usual: Path) -> None
         check=False,
     )
     told = done.stderr.splitlines()[-1]
-    assert f"NoCache: cannot keep a program in {usual}: File too large: set XDG_CACHE_HOME to" in told
+    assert f"NoCache: cannot keep a program in {cache_folder}: File too large: set XDG_CACHE_HOME to" in told
 
 
 def test_a_folder_is_made_for_this_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +295,7 @@ def test_a_folder_is_made_for_this_user_alone(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_link_on_the_way_may_not_lie_where_others_write(
-    tmp_path: Path, usual: Path, temporary: Path
+    tmp_path: Path, cache_folder: Path, temporary: Path
 ) -> None:
     """They could put another in its place, once the folder behind it has been looked at."""
     shared, own = tmp_path / "shared", tmp_path / "own"
@@ -309,13 +303,13 @@ def test_a_link_on_the_way_may_not_lie_where_others_write(
     shared.mkdir()
     shared.chmod(0o777)
     (shared / "hop").symlink_to(own)
-    usual.symlink_to(shared / "hop")
+    cache_folder.symlink_to(shared / "hop")
     assert f"{shared} is writable by others" in find_folder().hint
     shared.chmod(0o755)
-    assert find_folder().path == usual
+    assert find_folder().path == cache_folder
     assert find_folder().hint == ""
 
 
-def test_links_that_lead_to_each_other_are_no_folder(usual: Path, temporary: Path) -> None:
-    usual.symlink_to(usual)
+def test_links_that_lead_to_each_other_are_no_folder(cache_folder: Path, temporary: Path) -> None:
+    cache_folder.symlink_to(cache_folder)
     assert find_folder().path.parent == temporary

@@ -44,18 +44,21 @@ run_switch(
 
 
 class Process:
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, script: str = SCRIPT) -> None:
         self.popen = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, *arguments],
+            [sys.executable, "-c", script, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.ready = json.loads(self.popen.stdout.readline())
+        self.ready = self.hear()
+
+    def hear(self) -> Any:
+        return json.loads(self.popen.stdout.readline())
 
     def ask(self, command: str) -> Any:
         print(command, file=self.popen.stdin, flush=True)
-        return json.loads(self.popen.stdout.readline())
+        return self.hear()
 
     def end(self) -> int:
         self.popen.communicate()
@@ -92,13 +95,8 @@ def test_a_program_that_is_watched_is_loaded_again_and_counters_are_served(
     write_file: Callable[[str, str], Path],
 ) -> None:
     program = write_file("p.p4", ENTRIES_P4.read_text())
-    popen = subprocess.Popen(
-        [sys.executable, "-c", WATCHED, str(program)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    ready = json.loads(popen.stdout.readline())
+    process = Process(str(program), script=WATCHED)
+    ready = process.ready
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(bytes(64), ("127.0.0.1", ready["udp_ports"]["1"]))
 
@@ -117,12 +115,11 @@ def test_a_program_that_is_watched_is_loaded_again_and_counters_are_served(
     assert "# TYPE ina_switch_port_rx_packets_total counter" in text
     assert 'ina_switch_port_rx_packets_total{port="1"} ' in text
     replace(program, "nonsense")
-    assert "the previous program keeps running" in json.loads(popen.stdout.readline())["error"]
+    assert "the previous program keeps running" in process.hear()["error"]
     replace(program, ENTRIES_P4.read_text() + "// changed\n")
-    assert json.loads(popen.stdout.readline()) == {"reloaded": "p"}
+    assert process.hear() == {"reloaded": "p"}
     assert "ina_switch_program_loads_total 2\n" in metrics()
-    popen.communicate()
-    assert popen.returncode == 0
+    assert process.end() == 0
 
 
 @pytest.fixture

@@ -51,30 +51,24 @@ FEATURES = sorted((Path(__file__).parent / "features").glob("*.p4"))
 EXCLUSIVE = Path(__file__).parents[2] / "p4src" / "exclusive.p4"
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "ina"
-
-
 def script(path: Path, text: str) -> str:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return str(path)
 
 
-def test_a_second_build_takes_the_first_ones_object(cache: Path) -> None:
+def test_a_second_build_takes_the_first_ones_object(cache_folder: Path) -> None:
     program = hand.lanes_program(8)
     first = build(program)
     stamp = first.stat().st_mtime_ns
     assert build(program) == first
     assert first.stat().st_mtime_ns == stamp
     assert build(hand.lanes_program(9)) != first
-    assert {path.suffix for path in cache.iterdir()} == {".so", ".c"}
+    assert {path.suffix for path in cache_folder.iterdir()} == {".so", ".c"}
 
 
 def test_another_compiler_does_not_get_the_old_object(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = hand.lanes_program(8)
     first = build(program)
@@ -84,7 +78,7 @@ def test_another_compiler_does_not_get_the_old_object(
     assert build(program) != first
 
 
-def test_builds_at_the_same_time_all_succeed(cache: Path) -> None:
+def test_builds_at_the_same_time_all_succeed(cache_folder: Path) -> None:
     program = hand.lanes_program(10)
     with ThreadPoolExecutor(4) as pool:
         paths = list(pool.map(lambda _: build(program), range(4)))
@@ -92,11 +86,11 @@ def test_builds_at_the_same_time_all_succeed(cache: Path) -> None:
     assert isinstance(CompiledPipeline(program, paths[0]), CompiledPipeline)
 
 
-def test_nobody_else_can_hold_up_a_build(cache: Path) -> None:
+def test_nobody_else_can_hold_up_a_build(cache_folder: Path) -> None:
     """Who may read a file can hold its lock, for ever."""
-    cache.mkdir(mode=0o755)  # by the user; ours are for nobody else anyway
+    cache_folder.mkdir(mode=0o755)  # by the user; ours are for nobody else anyway
     build(hand.lanes_program(8))
-    assert {path.stat().st_mode & 0o077 for path in cache.iterdir()} == {0}
+    assert {path.stat().st_mode & 0o077 for path in cache_folder.iterdir()} == {0}
 
 
 @pytest.mark.parametrize(
@@ -117,18 +111,18 @@ def test_nobody_else_can_hold_up_a_build(cache: Path) -> None:
     ],
 )
 def test_a_compiler_that_is_there_and_fails_is_told_with_what_to_do(
-    does: str, said: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    does: str, said: str, cache_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CC", script(tmp_path / "cc", f'[ "$1" = --version ] && exit 0; {does}'))
     with pytest.raises(BuildFailed) as failed:
         build(hand.lanes_program(8))
     assert f"the C compiler {tmp_path}/cc is there, but " in str(failed.value)
     assert said in str(failed.value)
-    assert list(cache.iterdir()) == []
+    assert list(cache_folder.iterdir()) == []
 
 
 def test_a_compiler_that_does_not_even_tell_its_version_is_told_with_its_words(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = script(tmp_path / "cc", 'echo "cc: error: libisl.so.23: cannot open" >&2; exit 127')
     monkeypatch.setenv("CC", broken)
@@ -144,14 +138,14 @@ def test_a_compiler_that_does_not_even_tell_its_version_is_told_with_its_words(
         Switch({1: parse_port("shm")})
 
 
-def test_a_compiler_that_writes_nothing_is_none(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_writes_nothing_is_none(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "echo")
     with pytest.raises(BuildFailed, match=r"wrote no pipeline\.so"):
         build(hand.lanes_program(8))
 
 
 def test_without_a_compiler_the_program_is_interpreted_with_a_warning(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cache_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
     program = hand.lanes_program(8)
@@ -165,7 +159,7 @@ def test_without_a_compiler_the_program_is_interpreted_with_a_warning(
 
 
 def test_without_a_compiler_what_came_with_the_package_serves_if_it_fits_the_source(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(c_compiler, "FOLDER", tmp_path / "built")
     (tmp_path / "built").mkdir()
@@ -189,7 +183,7 @@ def test_without_a_compiler_what_came_with_the_package_serves_if_it_fits_the_sou
 
 
 def test_without_a_compiler_an_object_that_one_has_built_serves(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
+    cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = hand.lanes_program(8)
     built = build(program)

@@ -52,42 +52,6 @@ control Inner(in headers_t hs, inout metadata_t ms, in bit<8> v) { apply { ms.x 
 """
 
 
-@pytest.mark.parametrize(
-    ("apply", "out"),
-    [
-        ("swap(hdr.h.a, hdr.h.b);", "02010304"),
-        # Both copies go back to the same place, the last one wins.
-        ("swap(hdr.h.a, hdr.h.a);", "01020304"),
-        ("swap(hdr.h.a[7:4], hdr.h.a[3:0]);", None),
-    ],
-)
-def test_swap(apply: str, out: str | None):
-    if out is None:
-        nibbles = SWAP.replace("bit<8>", "bit<4>")
-        assert sent("12020304", apply, declarations=nibbles) == "21020304"
-    else:
-        assert sent("01020304", apply, declarations=SWAP) == out
-
-
-@pytest.mark.parametrize(
-    ("apply", "out"),
-    [
-        ("hdr.h.b = hdr.h.a + bump(hdr.h.a);", "02030304"),
-        ("hdr.h.b = bump(hdr.h.a) + hdr.h.a;", "02040304"),
-        ("hdr.h.b = bump(hdr.h.a) * 10 + bump(hdr.h.a);", "03170304"),
-        ("if (hdr.h.a == 9 && bump(hdr.h.a) == 10) { hdr.h.d = 0; }", "01020304"),
-        ("if (hdr.h.a == 1 && bump(hdr.h.a) == 2) { hdr.h.d = 0; }", "02020300"),
-        ("if (hdr.h.a == 1 || bump(hdr.h.a) == 2) { hdr.h.d = 0; }", "01020300"),
-        ("hdr.h.b = hdr.h.a == 1 ? hdr.h.c : bump(hdr.h.a);", "01030304"),
-        ("hdr.h.b = hdr.h.a == 0 ? hdr.h.c : bump(hdr.h.a);", "02020304"),
-        ("hdr.h = { hdr.h.b, hdr.h.a, hdr.h.d, hdr.h.c };", "02010403"),
-        ("hdr.h = { b = hdr.h.a, a = hdr.h.b, c = bump(hdr.h.a), d = hdr.h.a };", "02010202"),
-    ],
-)
-def test_effects_come_in_order(apply: str, out: str):
-    assert sent("01020304", apply, declarations=BUMP) == out
-
-
 def test_one_instance_applied_twice_alike_needs_no_copies():
     declarations = "control K(inout headers_t hs) { apply { hs.h.a = hs.h.a + 1; } }"
     program = lowered("k.apply(hdr); k.apply(hdr);", declarations=declarations, locals="K() k;")
@@ -180,42 +144,6 @@ def test_shifts_by_constants_have_no_sign_to_worry_about():
 def test_a_known_condition_leaves_one_branch():
     program = lowered("if (1 == 2) { hdr.h.a = 1; } else { hdr.h.a = 2; }")
     assert [type(s) for s in program.ingress] == [ir.Assign]
-
-
-@pytest.mark.parametrize(
-    ("apply", "out"),
-    [
-        ("hdr.h.a[3:0] = hdr.h.b[7:4];", "fcc20304"),
-        ("hdr.h.a = (bit<8>)(hdr.h.b == 0xc3 ? -8s1 : 1);", "01c20304"),
-        ("bool b = hdr.h.c > 2; hdr.h.a = (bit<8>)(bit<1>)b;", "01c20304"),
-        ("int<8> v = (int<8>)hdr.h.b; hdr.h.a = (bit<8>)(v >> 2);", "f0c20304"),
-        ("bit<16> v = hdr.h.a ++ hdr.h.b; hdr.h.c = v[11:4];", "ffc2fc04"),
-        ("hdr.h.c = hdr.h.c << hdr.h.d;", "ffc23004"),
-        ("meta.n = { 5, 6 }; hdr.h.a = meta.n.x; hdr.h.b = meta.n.y;", "05060304"),
-        ("meta.n = { y = 5, x = 6 }; meta.n = { meta.n.y, meta.n.x }; hdr.h.a = meta.n.x;", "05c20304"),
-        ("inner_t k = { 7, ... }; hdr.h.a = k.x; hdr.h.b = k.y;", "07000304"),
-        ("tuple<bit<8>, bit<8>> k = { hdr.h.b, 1 }; hdr.h.a = k[0] + k[1];", "c3c20304"),
-        ("if (meta.n == (inner_t){ 0, 0 }) { hdr.h.a = 0; }", "00c20304"),
-        ("if (meta.n != { 0, 0 }) { hdr.h.a = 0; }", "ffc20304"),
-        ("hdr.g = hdr.h; if (hdr.g == hdr.h) { hdr.g.setInvalid(); hdr.h.a = 0; }", "00c20304"),
-        ("hdr.g = { 1, 2, 3, 4 }; hdr.h = {#};", "01020304"),
-        ("if (hdr.g == {#}) { hdr.h.a = 0; }", "00c20304"),
-        ("if (hdr.h == { 0xff, 0xc2, 3, 4 }) { hdr.h.a = 0; }", "00c20304"),
-        (
-            "hdr.s[1] = hdr.h; hdr.s.pop_front(1); hdr.h.a = hdr.s[0].isValid() ? 8w1 : 2;",
-            "01c20304" + "ffc20304",
-        ),
-        ("hdr.h.a += 2; hdr.h.b |= 1; hdr.h.c <<= 1; hdr.h.d |-|= 9;", "01c30600"),
-        ("inner_t k = meta.t ? meta.n : (inner_t){ 3, 4 }; hdr.h.a = k.y;", "04c20304"),
-        ("const bit<8> K = 1; { const bit<8> K = 2; hdr.h.a = K; } hdr.h.b = K;", "02010304"),
-        (
-            "switch (hdr.h.c) { 1: { hdr.h.a = 1; } 2: 3: { hdr.h.a = 2; } default: { hdr.h.a = 4; } }",
-            "02c20304",
-        ),
-    ],
-)
-def test_values_at_run_time(apply: str, out: str):
-    assert sent("ffc20304", apply) == out
 
 
 def test_serialisable_enums_and_new_types_are_their_underlying_type():
@@ -417,24 +345,6 @@ def test_a_state_without_transition_rejects():
     assert program.states["start"].transition.cases == (((), "reject"),)
 
 
-def test_an_error_leaves_the_parser():
-    parser = (
-        "state start { packet.extract(hdr.h); verify(hdr.h.a == 1, "
-        "error.Mine); hdr.h.b = 9; transition accept; }"
-    )
-    apply = "if (standard_metadata.parser_error == error.Mine) { hdr.h.c = 8; }"
-    parts = {"parser": parser, "declarations": "error { Mine }"}
-    assert sent("01020304", apply, **parts) == "01090304"
-    assert sent("02020304", apply, **parts) == "02020804"
-
-
-def test_a_lookahead_for_nothing_still_needs_the_bits():
-    parser = "state start { packet.lookahead<bit<16>>(); packet.extract(hdr.h); transition accept; }"
-    apply = "if (standard_metadata.parser_error == error.PacketTooShort) { hdr.g.setValid(); }"
-    assert sent("01", apply, parser=parser) == "0000000001"
-    assert sent("01020304", apply, parser=parser) == "01020304"
-
-
 ACTIONS = "action a(bit<8> v) { hdr.h.d = v; } action b() { } "
 
 
@@ -566,15 +476,6 @@ def test_a_direct_counter_belongs_to_its_table():
     assert program.tables["C.t"].direct_counter == "C.hits"
 
 
-def test_hit_and_miss():
-    locals_ = (
-        ACTIONS + "table t { key = { hdr.h.a: exact; } actions = { a; b; } const entries = { 1: a(9); } }"
-    )
-    apply = "if (t.apply().miss) { hdr.h.b = 8; } else if (hdr.h.c == 3 && !t.apply().hit) { hdr.h.c = 0; }"
-    assert sent("01020304", apply, locals=locals_) == "01020309"
-    assert sent("02020304", apply, locals=locals_) == "02080304"
-
-
 def test_the_action_that_ran():
     locals_ = (
         ACTIONS
@@ -652,6 +553,107 @@ def test_controller_headers_are_numbered_after_their_types():
 
 
 SENT = [
+    ("01020304", {"apply": "swap(hdr.h.a, hdr.h.b);", "declarations": SWAP}, "02010304"),
+    # Both copies go back to the same place, the last one wins.
+    ("01020304", {"apply": "swap(hdr.h.a, hdr.h.a);", "declarations": SWAP}, "01020304"),
+    (
+        "12020304",
+        {
+            "apply": "swap(hdr.h.a[7:4], hdr.h.a[3:0]);",
+            "declarations": SWAP.replace("bit<8>", "bit<4>"),
+        },
+        "21020304",
+    ),
+    # An error leaves the parser.
+    *(
+        (
+            frame,
+            {
+                "apply": "if (standard_metadata.parser_error == error.Mine) { hdr.h.c = 8; }",
+                "parser": "state start { packet.extract(hdr.h); verify(hdr.h.a == 1, "
+                "error.Mine); hdr.h.b = 9; transition accept; }",
+                "declarations": "error { Mine }",
+            },
+            out,
+        )
+        for frame, out in (("01020304", "01090304"), ("02020304", "02020804"))
+    ),
+    # A lookahead for nothing still needs the bits.
+    *(
+        (
+            frame,
+            {
+                "apply": "if (standard_metadata.parser_error == error.PacketTooShort) { hdr.g.setValid(); }",
+                "parser": "state start { packet.lookahead<bit<16>>(); packet.extract(hdr.h);"
+                " transition accept; }",
+            },
+            out,
+        )
+        for frame, out in (("01", "0000000001"), ("01020304", "01020304"))
+    ),
+    # Hit and miss.
+    *(
+        (
+            frame,
+            {
+                "apply": "if (t.apply().miss) { hdr.h.b = 8; }"
+                " else if (hdr.h.c == 3 && !t.apply().hit) { hdr.h.c = 0; }",
+                "locals": ACTIONS
+                + "table t { key = { hdr.h.a: exact; } actions = { a; b; } const entries = { 1: a(9); } }",
+            },
+            out,
+        )
+        for frame, out in (("01020304", "01020309"), ("02020304", "02080304"))
+    ),
+    # Effects come in order.
+    *(
+        ("01020304", {"apply": apply, "declarations": BUMP}, out)
+        for apply, out in (
+            ("hdr.h.b = hdr.h.a + bump(hdr.h.a);", "02030304"),
+            ("hdr.h.b = bump(hdr.h.a) + hdr.h.a;", "02040304"),
+            ("hdr.h.b = bump(hdr.h.a) * 10 + bump(hdr.h.a);", "03170304"),
+            ("if (hdr.h.a == 9 && bump(hdr.h.a) == 10) { hdr.h.d = 0; }", "01020304"),
+            ("if (hdr.h.a == 1 && bump(hdr.h.a) == 2) { hdr.h.d = 0; }", "02020300"),
+            ("if (hdr.h.a == 1 || bump(hdr.h.a) == 2) { hdr.h.d = 0; }", "01020300"),
+            ("hdr.h.b = hdr.h.a == 1 ? hdr.h.c : bump(hdr.h.a);", "01030304"),
+            ("hdr.h.b = hdr.h.a == 0 ? hdr.h.c : bump(hdr.h.a);", "02020304"),
+            ("hdr.h = { hdr.h.b, hdr.h.a, hdr.h.d, hdr.h.c };", "02010403"),
+            ("hdr.h = { b = hdr.h.a, a = hdr.h.b, c = bump(hdr.h.a), d = hdr.h.a };", "02010202"),
+        )
+    ),
+    # Values at run time.
+    *(
+        ("ffc20304", {"apply": apply}, out)
+        for apply, out in (
+            ("hdr.h.a[3:0] = hdr.h.b[7:4];", "fcc20304"),
+            ("hdr.h.a = (bit<8>)(hdr.h.b == 0xc3 ? -8s1 : 1);", "01c20304"),
+            ("bool b = hdr.h.c > 2; hdr.h.a = (bit<8>)(bit<1>)b;", "01c20304"),
+            ("int<8> v = (int<8>)hdr.h.b; hdr.h.a = (bit<8>)(v >> 2);", "f0c20304"),
+            ("bit<16> v = hdr.h.a ++ hdr.h.b; hdr.h.c = v[11:4];", "ffc2fc04"),
+            ("hdr.h.c = hdr.h.c << hdr.h.d;", "ffc23004"),
+            ("meta.n = { 5, 6 }; hdr.h.a = meta.n.x; hdr.h.b = meta.n.y;", "05060304"),
+            ("meta.n = { y = 5, x = 6 }; meta.n = { meta.n.y, meta.n.x }; hdr.h.a = meta.n.x;", "05c20304"),
+            ("inner_t k = { 7, ... }; hdr.h.a = k.x; hdr.h.b = k.y;", "07000304"),
+            ("tuple<bit<8>, bit<8>> k = { hdr.h.b, 1 }; hdr.h.a = k[0] + k[1];", "c3c20304"),
+            ("if (meta.n == (inner_t){ 0, 0 }) { hdr.h.a = 0; }", "00c20304"),
+            ("if (meta.n != { 0, 0 }) { hdr.h.a = 0; }", "ffc20304"),
+            ("hdr.g = hdr.h; if (hdr.g == hdr.h) { hdr.g.setInvalid(); hdr.h.a = 0; }", "00c20304"),
+            ("hdr.g = { 1, 2, 3, 4 }; hdr.h = {#};", "01020304"),
+            ("if (hdr.g == {#}) { hdr.h.a = 0; }", "00c20304"),
+            ("if (hdr.h == { 0xff, 0xc2, 3, 4 }) { hdr.h.a = 0; }", "00c20304"),
+            (
+                "hdr.s[1] = hdr.h; hdr.s.pop_front(1); hdr.h.a = hdr.s[0].isValid() ? 8w1 : 2;",
+                "01c20304" + "ffc20304",
+            ),
+            ("hdr.h.a += 2; hdr.h.b |= 1; hdr.h.c <<= 1; hdr.h.d |-|= 9;", "01c30600"),
+            ("inner_t k = meta.t ? meta.n : (inner_t){ 3, 4 }; hdr.h.a = k.y;", "04c20304"),
+            ("const bit<8> K = 1; { const bit<8> K = 2; hdr.h.a = K; } hdr.h.b = K;", "02010304"),
+            (
+                "switch (hdr.h.c) { 1: { hdr.h.a = 1; } 2: 3: { hdr.h.a = 2; } default: { hdr.h.a = 4; } }",
+                "02c20304",
+            ),
+        )
+    ),
     pytest.param(
         "01020304",
         {

@@ -18,10 +18,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = [*(ROOT / "p4src").glob("*.p4"), *(ROOT / "tests/softswitch/features").glob("*.p4")]
 
 
-@pytest.fixture(autouse=True)
-def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "ina"
+pytestmark = pytest.mark.usefixtures("cache_folder")
 
 
 @pytest.fixture
@@ -57,10 +54,10 @@ def test_another_text_or_name_is_another_program(compiled: list[str]) -> None:
 
 @pytest.mark.parametrize("harm", ["cut off", "changed", "others may write"])
 def test_what_is_not_as_it_was_written_is_compiled_again(
-    harm: str, folder: Path, compiled: list[str]
+    harm: str, cache_folder: Path, compiled: list[str]
 ) -> None:
     good = compile_once(TEXT, name="a")
-    (file,) = folder.glob("*.ir")
+    (file,) = cache_folder.glob("*.ir")
     data = file.read_bytes()
     if harm == "cut off":
         file.write_bytes(data[:-1])
@@ -71,14 +68,14 @@ def test_what_is_not_as_it_was_written_is_compiled_again(
     assert compile_once(TEXT, name="a") == good
     assert compiled == ["a", "a"]
     assert file.read_bytes() == data
-    assert list(folder.iterdir()) == [file]
+    assert list(cache_folder.iterdir()) == [file]
 
 
-def test_a_program_that_does_not_compile_is_not_kept(folder: Path) -> None:
+def test_a_program_that_does_not_compile_is_not_kept(cache_folder: Path) -> None:
     for _ in range(2):
         with pytest.raises(CompileError):
             compile_once("control {")
-    assert not list(folder.glob("program-*"))
+    assert not list(cache_folder.glob("program-*"))
 
 
 def test_without_a_folder_programs_are_compiled(monkeypatch: pytest.MonkeyPatch, compiled: list[str]) -> None:
@@ -92,7 +89,7 @@ def test_without_a_folder_programs_are_compiled(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("path", effort.some(SOURCES[:3], every=3), ids=lambda path: path.name)
-def test_what_is_derived_is_kept_too(path: Path, folder: Path) -> None:
+def test_what_is_derived_is_kept_too(path: Path, cache_folder: Path) -> None:
     defines = {"LANES": "32"}
     expected = preprocess_file(path, defines=defines)
     for _ in range(2):
@@ -100,16 +97,16 @@ def test_what_is_derived_is_kept_too(path: Path, folder: Path) -> None:
         program = compile_once(expected)
         assert emit_once(program) == emit_c(program)
         assert p4info_once(expected) == p4info(program)
-    assert sorted(file.suffix for file in folder.iterdir()) == [".bin", ".c", ".ir", ".json"]
+    assert sorted(file.suffix for file in cache_folder.iterdir()) == [".bin", ".c", ".ir", ".json"]
     other = {"LANES": "64"}
     assert preprocess_once(path, defines=other) == preprocess_file(path, defines=other) != expected
 
 
-def test_a_program_made_by_hand_is_emitted_each_time(folder: Path) -> None:
+def test_a_program_made_by_hand_is_emitted_each_time(cache_folder: Path) -> None:
     program = compile_source(TEXT, name="a", preprocessed=True)
     assert program.origin is None
     assert emit_once(program) == emit_c(program)
-    assert not folder.exists()
+    assert not cache_folder.exists()
 
 
 @pytest.mark.parametrize("changed", ["program.p4", "part.p4", "core.p4"])

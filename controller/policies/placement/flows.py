@@ -12,8 +12,7 @@ unsummed to the next switch with free memory, or to the job's fallback server (A
 The result is exact: between two events all loads grow linearly, and the next event is the time at which the
 first load reaches its capacity. If there is enough memory, the rates are max-min fair.
 
-The algorithm runs in C (`controller._native`); tests compare it with a version in NumPy
-(`tests.twins.waterfill`).
+The algorithm runs in C (`controller._native`); tests compare it with progressive filling in fractions.
 
 Complexity: O(events · (resources + nodes that the event affects)); there is at most one event per resource.
 
@@ -160,8 +159,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 NONE = -1
-SAME = 1 + 1e-12
-"""Events at rates that differ by less than this factor count as one event."""
 
 
 class FlowNode(NamedTuple):

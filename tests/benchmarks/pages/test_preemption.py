@@ -91,10 +91,7 @@ def test_mixes_differ_and_can_be_told_apart() -> None:
 
 
 def test_both_policies_run_the_same_jobs() -> None:
-    found = list(preemption.scenarios(False))
-    labels = [tuple(scenario.labels.values()) for scenario in found]
-    assert len(set(labels)) == len(labels)
-    for scenario in found:
+    for scenario in preemption.scenarios(False):
         policy = scenario.labels["policy"]
         assert all(job.preempt == (policy != FCFS) for job in scenario.jobs)
         assert (scenario.jobs[0].slots == 0) == (policy == WITHOUT)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from benchmarks.replicas.muri.loop import MuriRun, RestartedJob
@@ -12,6 +14,7 @@ from controller.policies.scheduling import BadDecision, BadSpec, Decision, Group
 from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.simulator.runs import make
 from controller.vocabulary import Cluster
+from tests.controller.core.driver import Deciding
 
 ONE = Cluster.uniform(1, 1)
 
@@ -39,17 +42,15 @@ def test_jobs_that_others_come_beside_pay_and_their_end_is_foreseen_without_it()
 
 
 def test_an_end_and_an_arrival_that_are_close_are_one_event() -> None:
-    asked_s = []
+    asked_s, first = [], srtf()
 
-    class Asked:
-        name = "asked"
-        first = srtf()
+    def decide(view: View) -> Decision:
+        asked_s.append(view.now_s)
+        return first.decide(view)
 
-        def decide(self, view: View) -> Decision:
-            asked_s.append(view.now_s)
-            return self.first.decide(view)
-
-    MuriRun(Asked(), ExclusiveSpeed(), same_time_s=1e-4).run([spec("a", 0, 10), spec("b", 10.00005, 5)], ONE)
+    MuriRun(Deciding(decide), ExclusiveSpeed(), same_time_s=1e-4).run(
+        [spec("a", 0, 10), spec("b", 10.00005, 5)], ONE
+    )
     assert asked_s == [0, 10.00005, 15.00005]
 
 
@@ -68,29 +69,27 @@ def test_no_job_of_less_than_a_millisecond_ends_before_its_work_is_done(name: st
     assert min(job.slowdown for job in result.jobs) > 1 - 2e-3
 
 
-class Fixed:
-    name = "fixed"
-
-    def __init__(self, *, twice: bool = False, reset: bool = False) -> None:
-        self._twice, self._reset = twice, reset
-
-    def decide(self, view: View) -> Decision:
-        jobs = list(view.jobs.values())
-        groups = [Group((job,), (0,)) for job in jobs] * 2 if self._twice else []
-        return Decision(groups, reset=jobs if self._reset else ())
-
-
 @pytest.mark.parametrize(
-    ("policy", "error", "complaint"),
+    ("decide", "error", "complaint"),
     [
-        (Fixed(), Stuck, "fixed runs nothing"),
-        (Fixed(twice=True), BadDecision, "fixed runs job 'a' twice"),
-        (Fixed(reset=True), BadDecision, "takes jobs' progress away"),
+        (lambda view: Decision([]), Stuck, "deciding runs nothing"),
+        (
+            lambda view: Decision([Group((view.jobs["a"],), (0,))] * 2),
+            BadDecision,
+            "deciding runs job 'a' twice",
+        ),
+        (
+            lambda view: Decision([], reset=list(view.jobs.values())),
+            BadDecision,
+            "takes jobs' progress away",
+        ),
     ],
 )
-def test_impossible_decisions_are_refused(policy: Fixed, error: type[Exception], complaint: str) -> None:
+def test_impossible_decisions_are_refused(
+    decide: Callable[[View], Decision], error: type[Exception], complaint: str
+) -> None:
     with pytest.raises(error, match=complaint):
-        MuriRun(policy, ExclusiveSpeed()).run([spec("a", 0, 1)], ONE)
+        MuriRun(Deciding(decide), ExclusiveSpeed()).run([spec("a", 0, 1)], ONE)
 
 
 def test_options_out_of_range_are_refused() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.core import (
@@ -21,9 +21,17 @@ from controller.core import (
 )
 from controller.core.reasons import LogEntry
 from controller.policies.family import Setup
-from controller.policies.scheduling import Policy, SpeedModel, Submission
+from controller.policies.scheduling import Decision, Policy, SpeedModel, Submission, View
 from controller.policies.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster
+
+
+@dataclass
+class Deciding:
+    """A policy of one function."""
+
+    decide: Callable[[View], Decision]
+    name: str = "deciding"
 
 
 @dataclass(frozen=True, slots=True)

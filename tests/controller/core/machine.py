@@ -43,6 +43,8 @@ class Room:
     links: Sequence[str] = ()
     """As ``a-b``."""
     mishaps: float = 1.0
+    paces: tuple[float, float] = (0.8, 1.5)
+    """Least and greatest duration of an iteration, as a multiple of what its job says."""
     check: Callable[[Desired], None] = lambda desired: None
     events: list[Event] = field(default_factory=list)
     wanted: list[Desired] = field(default_factory=list)
@@ -67,7 +69,7 @@ class Room:
                 self.check(self.wanted[-1])
             running = [name for run in core.desired().runs for name in run.jobs]
             for name in running:
-                pace.setdefault(name, core.jobs[name].spec.iteration_s * rng.uniform(0.8, 1.5))
+                pace.setdefault(name, core.jobs[name].spec.iteration_s * rng.uniform(*self.paces))
             ends = {
                 name: now_s + (core.jobs[name].spec.iterations - done.get(name, 0.0)) * pace[name]
                 for name in running

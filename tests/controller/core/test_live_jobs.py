@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from controller.core import Run
+from controller.core import Desired, Ended, Submitted
 from controller.policies.scheduling import (
     BadDecision,
     BadSpec,
@@ -28,7 +25,8 @@ from controller.policies.scheduling.speed import ExclusiveSpeed, InterleavedSpee
 from controller.simulator import simulate
 from controller.simulator.generate import generate
 from controller.vocabulary import Cluster
-from tests.controller.core.driver import Action, Driver, StartRun, StopRun
+from tests.controller.core.driver import Action, Deciding, Driver, StartRun, StopRun
+from tests.controller.core.machine import Room
 
 ONE, TWO = Cluster.uniform(1, 1), Cluster.uniform(1, 2)
 EXCLUSIVE = ExclusiveSpeed()
@@ -54,14 +52,6 @@ def grouped_pair(**options: int) -> Driver:
         spec(name, 10, stages_s=stages_s) for name, stages_s in (("a", (3, 0, 1, 0)), ("b", (1, 0, 3, 0)))
     )
     return begun(Muri(), one, other, speed=InterleavedSpeed(), **options)
-
-
-@dataclass
-class Deciding:
-    """A policy of one function."""
-
-    decide: Callable[[View], Decision]
-    name: str = "deciding"
 
 
 def started(actions: list[Action]) -> list[tuple[str, ...]]:
@@ -165,8 +155,6 @@ def test_an_interval_delays_decisions() -> None:
     assert live.next_s == 60
     assert live.decide(59) == []
     assert started(live.decide(60)) == [("a",)]
-    with pytest.raises(BadSpec, match=r"an interval of -1 s"):
-        Driver(ONE, b.fifo(), ExclusiveSpeed(), interval_s=-1)
 
 
 def test_a_policy_that_wants_to_be_asked_again_is() -> None:
@@ -225,63 +213,6 @@ def test_a_job_counts_what_is_reported() -> None:
     assert job.attained_s(20) == 14
 
 
-@dataclass
-class Machine:
-    """Processes on a virtual clock, at the speed model's pace; at most `share` runs on a GPU."""
-
-    live: Driver
-    specs: list[Submission]
-    speed: ExclusiveSpeed | InterleavedSpeed
-    finish_s: dict[str, float] = field(default_factory=dict)
-    done: dict[str, float] = field(default_factory=dict)
-    share: int = 1
-
-    def run(self) -> None:
-        now_s = 0.0
-        coming = [(each.arrival_s, number, each) for number, each in enumerate(self.specs)]
-        heapq.heapify(coming)
-        sizes = {each.name: each for each in self.specs}
-        active: dict[int, Run] = {}
-        while coming or self.live.jobs:
-            while coming and coming[0][0] <= now_s:
-                self.live.submit(heapq.heappop(coming)[2], now_s)
-            for action in self.live.decide(now_s):
-                if isinstance(action, StopRun):
-                    del active[action.run.number]
-                else:
-                    active[action.run.number] = action.run
-            assert active.keys() >= {run.number for run in self.live.runs}
-            active = {run.number: run for run in self.live.runs}  # without the jobs that have ended
-            holders: dict[int, int] = {}
-            for run in active.values():
-                for gpu in run.gpus:
-                    holders[gpu] = holders.get(gpu, 0) + 1
-            assert all(number <= self.share for number in holders.values())
-            pace = {
-                job.spec.name: iteration_s
-                for group in self.live.groups
-                for job, iteration_s in zip(group.jobs, self.speed.iteration_s(group), strict=True)
-            }
-            running = [name for run in active.values() for name in run.jobs]
-            assert len({*running}) == len(running)
-            left_s = {
-                name: (sizes[name].iterations - self.done.get(name, 0.0)) * pace[name] for name in running
-            }
-            next_s = min(
-                [now_s + each for each in left_s.values()] + [self.live.next_s] + [each[0] for each in coming]
-            )
-            assert not math.isinf(next_s), "nothing would ever happen again"
-            for name in running:
-                self.done[name] = self.done.get(name, 0.0) + (next_s - now_s) / pace[name]
-            now_s = next_s
-            for name in running:
-                if self.done[name] >= sizes[name].iterations - 1e-6:
-                    self.finish_s[name] = now_s
-                    self.live.ended(name, now_s)
-                else:
-                    self.live.progressed(name, self.done[name], now_s)
-
-
 @pytest.mark.parametrize("make", [b.fifo, b.sjf, b.srtf, b.srsf])
 def test_without_surprises_the_live_controller_decides_as_the_simulator(make) -> None:  # type: ignore[no-untyped-def]
     cluster = Cluster.uniform(2, 4)
@@ -291,9 +222,17 @@ def test_without_surprises_the_live_controller_decides_as_the_simulator(make) ->
     ]
     speed = ExclusiveSpeed(restart_scale=0.0)
     expected = {job.spec.name: job.finish_s for job in simulate(specs, cluster, make(), speed).jobs}
-    machine = Machine(Driver(cluster, make(), speed), specs, speed)
-    machine.run()
-    assert machine.finish_s == pytest.approx(expected, rel=1e-4)
+    coming = [Submitted(each.arrival_s, each) for each in specs]
+    core = Driver(cluster, make(), speed).core
+    room = Room(core, coming, 0, mishaps=0.0, paces=(1.0, 1.0), check=check_gpus_are_given_once)
+    room.run()
+    found = {event.job: event.at_s for event in room.events if isinstance(event, Ended)}
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def check_gpus_are_given_once(desired: Desired) -> None:
+    given = [gpu for run in desired.runs for gpu in run.gpus]
+    assert len({*given}) == len(given)
 
 
 @dataclass
@@ -375,7 +314,7 @@ def test_a_retry_leaves_partners_and_progress_alone() -> None:
     assert live.failed == {}
 
 
-@pytest.mark.parametrize("wrong", [{"sharing": 0}, {"retries": -1}, {"interval_s": math.inf}])
+@pytest.mark.parametrize("wrong", [{"sharing": 0}, {"retries": -1}])
 def test_options_of_the_live_controller_out_of_range(wrong: dict[str, int]) -> None:
     with pytest.raises(BadSpec):
         Driver(ONE, b.fifo(), ExclusiveSpeed(), **wrong)

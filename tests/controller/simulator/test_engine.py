@@ -8,11 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from controller.policies.family import SimulationConfig
-from controller.policies.registry import family, known
 from controller.policies.scheduling import (
     BadDecision,
     BadSpec,
@@ -20,7 +17,6 @@ from controller.policies.scheduling import (
     Group,
     JobState,
     Policy,
-    SpeedModel,
     Stuck,
     Submission,
     View,
@@ -34,6 +30,7 @@ from controller.simulator.engine import ROOM, EndQueue
 from controller.simulator.generate import generate
 from controller.simulator.runs import make
 from controller.vocabulary import Cluster, Server
+from tests.controller.core.driver import Deciding
 from tests.controller.simulator.commands import schedule
 
 
@@ -65,6 +62,8 @@ def ends(
     jobs: list[Submission], policy: Policy, cluster: Cluster = ONE, interval_s: float = 0.0
 ) -> dict[str, float]:
     result = simulate(jobs, cluster, policy, ExclusiveSpeed(), interval_s=interval_s, verify=True)
+    served_s = sum(job.attained_s * job.spec.gpus for job in result.jobs)
+    assert interval_s or result.gpu_integral == pytest.approx(served_s), "GPUs are given for work alone"
     return {job.spec.name: job.finish_s for job in result.jobs}
 
 
@@ -100,32 +99,25 @@ def test_backfill_overtakes_and_strict_fifo_does_not() -> None:
     assert ends(jobs, b.fifo(backfill=True), two) == {"b": 7, "a": 10, "big": 20}
 
 
-class Wakes:
-    """First come, first served, and asks to be woken once; keeps when it was asked."""
+def asked_s(jobs: list[Submission], wake_s: float, interval_s: float = 0.0) -> list[float]:
+    """Return when a policy is asked that serves first come, first served and asks to be woken once."""
+    asked: list[float] = []
+    policy = b.fifo()
 
-    name = "wakes"
+    def decide(view: View) -> Decision:
+        asked.append(view.now_s)
+        return Decision(policy.decide(view).groups, wake_s if view.now_s < wake_s else None)
 
-    def __init__(self, at_s: float) -> None:
-        self._at_s = at_s
-        self.asked_s: list[float] = []
-        self._policy = b.fifo()
-
-    def decide(self, view: View) -> Decision:
-        self.asked_s.append(view.now_s)
-        decision = self._policy.decide(view)
-        return Decision(decision.groups, self._at_s if view.now_s < self._at_s else None)
+    ends(jobs, Deciding(decide), interval_s=interval_s)
+    return asked
 
 
 def test_an_end_and_an_arrival_at_one_time_do_not_hide_an_earlier_wish_to_be_woken() -> None:
-    policy = Wakes(5.0)
-    ends([spec("a", 0, 10), spec("b", 10, 5)], policy)
-    assert policy.asked_s[:3] == [0.0, 5.0, 10.0]
+    assert asked_s([spec("a", 0, 10), spec("b", 10, 5)], 5.0)[:3] == [0.0, 5.0, 10.0]
 
 
 def test_a_wish_to_be_woken_between_two_intervals_is_granted_at_the_second() -> None:
-    policy = Wakes(5.5)
-    ends([spec("a", 0, 10)], policy, interval_s=1)
-    assert policy.asked_s[:2] == [0.0, 6.0]
+    assert asked_s([spec("a", 0, 10)], 5.5, interval_s=1)[:2] == [0.0, 6.0]
 
 
 def test_an_interval_delays_decisions_and_nothing_else() -> None:
@@ -134,29 +126,14 @@ def test_an_interval_delays_decisions_and_nothing_else() -> None:
 
 
 def test_moving_a_job_costs_a_restart_and_staying_does_not() -> None:
-    class Mover:
-        name = "mover"
+    def move(view: View) -> Decision:
+        if not view.jobs:
+            return Decision([])
+        gpu = 0 if view.now_s < 10 else 1
+        return Decision([Group((view.jobs["a"],), (gpu,))], view.now_s + 5 if view.now_s < 40 else None)
 
-        def decide(self, view: View) -> Decision:
-            if not view.jobs:
-                return Decision([])
-            gpu = 0 if view.now_s < 10 else 1
-            return Decision([Group((view.jobs["a"],), (gpu,))], view.now_s + 5 if view.now_s < 40 else None)
-
-    found = ends([spec("a", 0, 100, restart_s=3)], Mover(), Cluster.uniform(1, 2))
+    found = ends([spec("a", 0, 100, restart_s=3)], Deciding(move), Cluster.uniform(1, 2))
     assert found == {"a": 106}
-
-
-class Fixed:
-    """Answers what it is told to."""
-
-    name = "fixed"
-
-    def __init__(self, answer: Callable[[View], Decision]) -> None:
-        self._answer = answer
-
-    def decide(self, view: View) -> Decision:
-        return self._answer(view)
 
 
 @pytest.mark.parametrize(
@@ -174,12 +151,12 @@ class Fixed:
 def test_impossible_decisions_are_refused(answer: Callable[[View], Decision], complaint: str) -> None:
     cluster = Cluster((Server(gpus=2, cpus=4),))
     with pytest.raises(BadDecision, match=complaint):
-        simulate([spec("a", 0, 1), spec("b", 0, 1)], cluster, Fixed(answer), ExclusiveSpeed(), verify=True)
+        simulate([spec("a", 0, 1), spec("b", 0, 1)], cluster, Deciding(answer), ExclusiveSpeed(), verify=True)
 
 
 def test_a_policy_that_starves_a_job_is_named() -> None:
-    with pytest.raises(Stuck, match=r"fixed runs nothing .* 1 jobs wait: a"):
-        simulate([spec("a", 0, 1)], ONE, Fixed(lambda view: Decision([])), ExclusiveSpeed())
+    with pytest.raises(Stuck, match=r"deciding runs nothing .* 1 jobs wait: a"):
+        simulate([spec("a", 0, 1)], ONE, Deciding(lambda view: Decision([])), ExclusiveSpeed())
 
 
 @pytest.mark.parametrize("interval_s", [-1.0, float("inf"), float("nan")])
@@ -221,42 +198,6 @@ def test_jobs_that_cannot_be_are_refused(call: Callable[[], object], why: str) -
 def test_no_job_is_no_work() -> None:
     metrics = measure(simulate([], ONE, b.fifo(), ExclusiveSpeed()))
     assert (metrics.jobs, metrics.avg_jct_s, metrics.makespan_s) == (0, 0, 0)
-
-
-PLAIN = [name for name in known() if not family(name)]
-
-
-@settings(deadline=None, max_examples=8)
-@given(st.sampled_from(PLAIN), st.integers(0, 1000))
-def test_work_is_conserved_and_no_gpu_oversubscribed(name: str, seed: int) -> None:
-    cluster = Cluster.uniform(2, 4)
-    jobs = generate(60, cluster, load=1.5, seed=seed, longest_s=2000)
-    chosen = make(name, SimulationConfig(cluster))
-    free: SpeedModel = (
-        ExclusiveSpeed(restart_scale=0) if isinstance(chosen.speed, ExclusiveSpeed) else chosen.speed
-    )
-    result = simulate(jobs, cluster, chosen.policy, free, verify=True)
-    assert {job.spec.name for job in result.jobs} == {job.name for job in jobs}
-    for job in result.jobs:
-        assert job.finish_s - job.spec.arrival_s == pytest.approx(job.attained_s + job.waited_s, abs=1e-6)
-        assert job.jct_s >= job.alone_s * (1 - 1e-9)
-    if isinstance(free, ExclusiveSpeed):
-        served = sum(job.attained_s * job.spec.gpus for job in result.jobs)
-        assert served == pytest.approx(sum(job.service_s for job in jobs))
-        assert result.gpu_integral == pytest.approx(served)
-
-
-@pytest.mark.parametrize("name", [name for name in known() if not family(name)])
-def test_runs_are_repeatable(name: str) -> None:
-    cluster = Cluster.uniform(2, 4)
-    jobs = generate(40, cluster, load=2, seed=9, three_stages=":" in name)
-    runs = []
-    for _ in range(2):
-        result = make(name, SimulationConfig(cluster)).run(jobs, cluster, verify=True, detail=True)
-        runs.append([(job.spec.name, job.start_s, job.finish_s) for job in result.jobs])
-        assert result.curves is not None
-        assert len(result.curves.time_s) == len(result.curves.queue) > 0
-    assert runs[0] == runs[1]
 
 
 # ---------------------------------------------------------------------------

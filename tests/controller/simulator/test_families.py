@@ -314,27 +314,6 @@ def test_a_trace_gets_the_estimates_of_its_background(tmp_path: Path) -> None:
 # The commands.
 
 
-@pytest.mark.parametrize(
-    "policies",
-    [
-        "sharing:sharing,sharing:no-sharing,sharing:2d-las,sharing:tiresias",
-        "benchmarks.replicas.synergy:fifo+fair,benchmarks.replicas.synergy:srtf+tune,benchmarks.replicas.synergy:las+greedy,synergy:fifo+tune",
-        "benchmarks.replicas.lucid:lucid,benchmarks.replicas.lucid:srtf,benchmarks.replicas.lucid:tiresias,lucid:fifo",
-    ],
-)
-def test_the_families_from_the_command_line(policies: str) -> None:
-    pytest.importorskip("sklearn")
-    ran = schedule(
-        "simulate", "--generate", 60, "--nodes", 4, "--load", 3, "--policy", policies, "--verify",
-        "--processes", 1, "--json",
-    )  # fmt: skip
-    assert ran.code == 0
-    averages = {name: metrics["avg_jct_s"] for name, metrics in ran.json["metrics"].items()}
-    assert list(averages) == policies.split(",")
-    if "sharing:sharing" in averages:
-        assert averages["sharing:sharing"] < averages["sharing:no-sharing"]
-
-
 def test_a_plan_says_why_two_jobs_share(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     jobs = tmp_path / "jobs.csv"

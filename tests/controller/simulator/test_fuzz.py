@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -18,6 +19,7 @@ from controller.simulator import simulate
 from controller.simulator.engine import DECISIONS
 from controller.simulator.runs import make
 from controller.vocabulary import Cluster, Server
+from tests.controller.core.driver import Deciding
 
 PLAIN = [name for name in known() if not family(name)]
 PLAIN += map(replicas.full_name, replicas.known("muri-replica"))
@@ -42,39 +44,30 @@ def test_starts_that_take_as_long_as_a_time_slice_leave_time_to_work(
     assert result.end_s <= 2 * (1000 + 1000) + 2 * 400
 
 
-class Slices:
-    """Two jobs take turns of `slice_s`, whatever a start costs."""
-
-    name = "slices"
-
-    def __init__(self, slice_s: float) -> None:
-        self._slice_s = slice_s
-        self._turn = 0
-
-    def decide(self, view: View) -> Decision:
-        self._turn += 1
-        jobs = list(view.jobs.values())
-        return Decision([Group((jobs[self._turn % len(jobs)],), (0,))], view.now_s + self._slice_s)
-
-
 @pytest.mark.parametrize("slice_s", [360.0, 400.0, 400.0 + 1e-4])
 def test_a_simulation_that_gets_nowhere_ends_and_names_policy_time_and_jobs(slice_s: float) -> None:
+    turns = itertools.count(1)
+
+    def take_turns(view: View) -> Decision:
+        """Whatever a start costs."""
+        jobs = list(view.jobs.values())
+        return Decision([Group((jobs[next(turns) % len(jobs)],), (0,))], view.now_s + slice_s)
+
     jobs = [Submission(id, 0, 1, 1000, restart_s=400) for id in "ab"]
     said = r"slices makes no progress: asked 2,000 times from [\d,]+ s to [\d,]+ s, while 2 jobs wait: a, b"
     with pytest.raises(Stuck, match=said):
-        simulate(jobs, Cluster.uniform(1, 1), Slices(slice_s), ExclusiveSpeed())
+        simulate(jobs, Cluster.uniform(1, 1), Deciding(take_turns, "slices"), ExclusiveSpeed())
 
 
 def test_steps_that_shrink_are_no_progress() -> None:
-    class Zeno:
-        name = "zeno"
-
-        def decide(self, view: View) -> Decision:
-            next_s = view.now_s + max((10.0 - view.now_s) / 2, math.ulp(10.0))
-            return Decision([Group(tuple(view.jobs.values()), (0,))], next_s)
+    def halve(view: View) -> Decision:
+        next_s = view.now_s + max((10.0 - view.now_s) / 2, math.ulp(10.0))
+        return Decision([Group(tuple(view.jobs.values()), (0,))], next_s)
 
     with pytest.raises(Stuck, match="zeno makes no progress"):
-        simulate([Submission("a", 0, 1, 1000)], Cluster.uniform(1, 1), Zeno(), ExclusiveSpeed())
+        simulate(
+            [Submission("a", 0, 1, 1000)], Cluster.uniform(1, 1), Deciding(halve, "zeno"), ExclusiveSpeed()
+        )
 
 
 def test_a_long_job_among_many_questions_is_progress() -> None:

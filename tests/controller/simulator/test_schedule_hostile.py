@@ -136,6 +136,12 @@ WRONG = [
         ("simulate", *FEW[:-1], "lucid:lucid", "--set", "profiler_nodes=0.5"),
         "profiler_nodes=0.5: want a whole number",
     ),
+    *(
+        ((*command, "--seed", seed), "Invalid value for '--seed'")
+        for command in (("simulate",), ("plan", "--jobs", JOBS))
+        for seed in ("-1", 2**32, "x")
+    ),
+    *((("simulate", "--generate", count), "Invalid value for '--generate'") for count in (10**9, "1e3")),
 ]
 
 
@@ -145,28 +151,8 @@ def test_wrong_usage_says_what_is_wrong(arguments: tuple[object, ...], complaint
     ran = schedule(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert complaint in ran.complaint
-    assert "\n" not in ran.complaint.strip() or not complaint, "what the parser refuses has its usage above"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "option"),
-    [
-        (["--seed", "-1"], "--seed"),
-        (["--seed", 2**32], "--seed"),
-        (["--seed", "x"], "--seed"),
-        (["--generate", 10**9], "--generate"),
-        (["--generate", "1e3"], "--generate"),
-    ],
-)
-@pytest.mark.parametrize("command", ["simulate", "plan"])
-def test_numbers_that_the_parser_refuses(command: str, arguments: list[object], option: str) -> None:
-    if command == "plan":
-        if option == "--generate":
-            return
-        arguments = [*arguments, "--jobs", JOBS]
-    ran = schedule(command, *arguments)
-    assert (ran.code, ran.out) == (2, "")
-    assert f"Invalid value for '{option}'" in ran.complaint
+    by_parser = not complaint or complaint.startswith("Invalid value")
+    assert by_parser or "\n" not in ran.complaint.strip(), "what the parser refuses has its usage above"
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,25 @@ import pytest
 
 from p4src.messages import p4runtime_pb2 as p4
 from p4src.messages import status_pb2
+from softswitch.compiler import p4info
+from softswitch.compiler.frontend.preprocess import preprocess
+from softswitch.engine.cache import compile_once
 
 PATIENCE_S = 600.0
 
 
 @dataclass(frozen=True)
 class Source:
+    """A program, preprocessed."""
+
     text: str
     info: Any
+
+
+def compiled(text: str, name: str = "t.p4") -> Source:
+    """Preprocess and compile a program."""
+    plain = preprocess(text, name)
+    return Source(plain, p4info(compile_once(plain)))
 
 
 class Stream:
@@ -113,6 +124,19 @@ def errors(error: grpc.RpcError) -> list[tuple[str, str]]:
                 found.append((names[update.canonical_code], update.message))
             return found
     return []
+
+
+def exact(value: int, field: int = 1) -> Any:
+    match = p4.FieldMatch.Exact(value=value.to_bytes(2, "big").lstrip(b"\0"))
+    return p4.FieldMatch(field_id=field, exact=match)
+
+
+def lpm(value: bytes, length: int) -> Any:
+    return p4.FieldMatch(field_id=1, lpm=p4.FieldMatch.LPM(value=value, prefix_len=length))
+
+
+def ternary(value: bytes, mask: bytes) -> Any:
+    return p4.FieldMatch(field_id=1, ternary=p4.FieldMatch.Ternary(value=value, mask=mask))
 
 
 class Names:

@@ -9,18 +9,15 @@ import grpc
 import pytest
 
 from p4src.messages import p4runtime_pb2_grpc
-from softswitch.compiler import p4info, preprocess_file
-from softswitch.engine.cache import compile_once
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, serve
-from tests.softswitch.p4runtime.clients import Client, Names, Source, primary
+from tests.softswitch.p4runtime.clients import Client, Names, Source, compiled, primary
 
 
 @pytest.fixture(scope="session")
 def source() -> Source:
-    text = preprocess_file(Path(__file__).with_name("entries.p4"))
-    return Source(text, p4info(compile_once(text)))
+    return compiled(Path(__file__).with_name("entries.p4").read_text())
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """Action profiles and selectors over P4Runtime, down to the packets that both back ends send."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from p4src.messages import p4runtime_pb2 as p4
-from softswitch.compiler import CompileError, compile_source, p4info, preprocess_file
-from softswitch.engine.cache import compile_once
+from softswitch.compiler import CompileError, compile_source, p4info
 from softswitch.p4runtime import action_profiles, tables
 from softswitch.p4runtime.errors import (
     AlreadyExists,
@@ -18,8 +16,9 @@ from softswitch.p4runtime.errors import (
     ResourceExhausted,
     Unimplemented,
 )
-from softswitch.p4runtime.state import Backend, Bundle, Loading, prepare
+from softswitch.p4runtime.state import Bundle, Loading, prepare
 from tests.softswitch.lowering import source
+from tests.softswitch.p4runtime.clients import compiled, config
 
 LOCALS = """
     action to(bit<9> port) { standard_metadata.egress_spec = port; }
@@ -51,20 +50,9 @@ APPLY = """
 TEXT = source(APPLY, locals=LOCALS)
 
 
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> str:
-    file: Path = tmp_path_factory.mktemp("profiles") / "profiles.p4"
-    file.write_text(TEXT)
-    return preprocess_file(file)
-
-
 @pytest.fixture(params=["interpreter", "compiled"])
-def bundle(request: pytest.FixtureRequest, text: str) -> Bundle:
-    backend: Backend = request.param
-    info = p4info(compile_once(text))
-    return prepare(
-        p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text.encode()), Loading(backend=backend)
-    )
+def bundle(request: pytest.FixtureRequest) -> Bundle:
+    return prepare(config(compiled(TEXT)), Loading(backend=request.param))
 
 
 def profile_id(bundle: Bundle, name: str) -> int:
@@ -195,8 +183,8 @@ def test_what_does_not_fit_is_refused(bundle: Bundle) -> None:
     assert sent(bundle, 1, 0, 0, 0) == 1
 
 
-def test_p4info_has_the_profiles_and_nothing_of_their_inside(text: str) -> None:
-    info = p4info(compile_source(text, preprocessed=True))
+def test_p4info_has_the_profiles_and_nothing_of_their_inside() -> None:
+    info = compiled(TEXT).info
     found = {p.preamble.name: (p.size, p.with_selector, len(p.table_ids)) for p in info.action_profiles}
     assert found == {"C.profile": (4, False, 1), "C.selector": (8, True, 2)}
     assert {t.preamble.name for t in info.tables} == {"C.direct", "C.hashed", "C.again"}
@@ -206,15 +194,12 @@ def test_p4info_has_the_profiles_and_nothing_of_their_inside(text: str) -> None:
     assert all("#" not in action.preamble.name for action in info.actions)
 
 
-def test_a_largest_group_is_what_the_annotation_says(tmp_path: Path) -> None:
-    file = tmp_path / "limited.p4"
-    file.write_text(TEXT.replace("action_selector(", "@max_group_size(2) action_selector(", 1))
-    text = preprocess_file(file)
-    info = p4info(compile_source(text, preprocessed=True))
-    found = {p.preamble.alias: (p.max_group_size, list(p.preamble.annotations)) for p in info.action_profiles}
+def test_a_largest_group_is_what_the_annotation_says() -> None:
+    limited = compiled(TEXT.replace("action_selector(", "@max_group_size(2) action_selector(", 1))
+    profiles = limited.info.action_profiles
+    found = {p.preamble.alias: (p.max_group_size, list(p.preamble.annotations)) for p in profiles}
     assert found == {"profile": (0, []), "selector": (2, [])}
-    config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text.encode())
-    bundle = prepare(config, Loading(backend="interpreter"))
+    bundle = prepare(config(limited), Loading(backend="interpreter"))
     action_profiles.write_member(bundle, INSERT, member(bundle, "C.selector", 1, "C.to", 1))
     assert isinstance(refused(bundle, INSERT, group(bundle, 1, m1=3)), ResourceExhausted)
     larger = group(bundle, 1, m1=2)

@@ -163,10 +163,6 @@ def test_another_device_is_not_here(client: Client) -> None:
         client.write("INSERT", device_id=3)
 
 
-def test_capabilities_tell_the_version(client: Client) -> None:
-    assert client.stub.Capabilities(p4.CapabilitiesRequest()).p4runtime_api_version == "1.4.1"
-
-
 def test_a_service_closes_while_streams_are_open(
     switch: Switch, connect: Callable[[Service], Any], source: Source
 ) -> None:

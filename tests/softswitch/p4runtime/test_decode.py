@@ -14,6 +14,7 @@ from softswitch.p4runtime import translate
 from softswitch.p4runtime.errors import InvalidArgument, PermissionDenied, RequestError
 from softswitch.p4runtime.schema import ActionInfo, FieldInfo, ParamInfo, Schema, TableSchema
 from softswitch.p4runtime.translate import decode, encode
+from tests.softswitch.p4runtime.clients import lpm
 
 SET = ActionInfo(0x01000001, "set", (ParamInfo(1, "port", 9), ParamInfo(2, "mac", 48)))
 DROP = ActionInfo(0x01000002, "drop", ())
@@ -53,10 +54,6 @@ def ternary(value: bytes, mask: bytes) -> Any:
 
 def range_(low: bytes, high: bytes) -> Any:
     return p4.FieldMatch(field_id=3, range=p4.FieldMatch.Range(low=low, high=high))
-
-
-def lpm(value: bytes, length: int) -> Any:
-    return p4.FieldMatch(field_id=1, lpm=p4.FieldMatch.LPM(value=value, prefix_len=length))
 
 
 def action(id_: int, *params: tuple[int, bytes]) -> Any:

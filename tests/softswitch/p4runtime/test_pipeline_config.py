@@ -1,6 +1,5 @@
 """Loading programs: verified as a whole, swapped as a whole."""
 
-import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from p4src.messages import p4runtime_pb2 as p4
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service
 from tests.softswitch.p4runtime.clients import Client, Names, Source, config, primary, refused
+from tests.softswitch.p4runtime.test_service import probe
 
 KINDS = p4.GetForwardingPipelineConfigRequest
 
@@ -26,10 +26,6 @@ def empty(empty_service: Service, connect: Callable[[Service], Any]) -> Iterator
 
 def loaded(client: Client, kind: int = KINDS.ALL) -> Any:
     return client.stub.GetForwardingPipelineConfig(KINDS(response_type=kind))
-
-
-def probe(exact_key: int) -> bytes:
-    return struct.pack("!HIIHBB", exact_key, 0, 0, 0, 0, 0)
 
 
 def sending(names: Names, port: int) -> Any:

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from p4src.messages import p4data_pb2
 from p4src.messages import p4runtime_pb2 as p4
-from softswitch.compiler import compile_source, p4info, preprocess_file
 from softswitch.engine.build import load
 from softswitch.engine.cache import compile_once
 from softswitch.engine.pipeline import GREEN, RED, YELLOW, Copy, MeterRates, Pipeline
@@ -37,7 +36,17 @@ from softswitch.p4runtime.errors import (
 from softswitch.p4runtime.state import Backend, Bundle, Loading, Subscription, prepare
 from tests import effort
 from tests.softswitch.lowering import source
-from tests.softswitch.p4runtime.clients import Client, Source, Stream, config, errors, primary, refused
+from tests.softswitch.p4runtime.clients import (
+    Client,
+    Stream,
+    compiled,
+    config,
+    errors,
+    exact,
+    primary,
+    refused,
+    ternary,
+)
 
 INSERT, MODIFY, DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE
 EVERYTHING: dict[str, Any] = {
@@ -57,9 +66,7 @@ class Clock:
         return self.us
 
 
-@pytest.fixture(scope="module")
-def text() -> str:
-    return preprocess_file(Path(__file__).with_name("resources.p4"))
+RESOURCES = compiled(Path(__file__).with_name("resources.p4").read_text())
 
 
 @pytest.fixture
@@ -68,9 +75,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture(params=["interpreter", "compiled"])
-def bundle(request: pytest.FixtureRequest, text: str, clock: Clock) -> Bundle:
-    backend: Backend = request.param
-    return prepare(config(Source(text, p4info(compile_once(text)))), Loading(backend=backend), now_us=clock)
+def bundle(request: pytest.FixtureRequest, clock: Clock) -> Bundle:
+    return prepare(config(RESOURCES), Loading(backend=request.param), now_us=clock)
 
 
 def send(pipeline: Pipeline, key: int, now_us: int = 0, length: int = 4) -> bytes:
@@ -198,12 +204,8 @@ def test_both_back_ends_give_the_same_colours(rates: MeterRates, gaps_us: list[i
     assert seen[0] == seen[1]
 
 
-def _pipelines() -> list[Pipeline]:
-    program = compile_once(preprocess_file(Path(__file__).with_name("resources.p4")))
-    return [load(program, backend="interpreter"), load(program, backend="compiled")]
-
-
-_BOTH = _pipelines()
+_BACKENDS: tuple[Backend, ...] = ("interpreter", "compiled")
+_BOTH = [load(compile_once(RESOURCES.text), backend=backend) for backend in _BACKENDS]
 _TIME = [0]
 
 
@@ -334,8 +336,8 @@ def test_what_only_such_tables_have_is_refused_elsewhere(
     assert list(cells.read_counters(bundle, p4.CounterEntry())) == []
 
 
-def test_p4info_tells_of_all_of_it(text: str) -> None:
-    info = p4info(compile_source(text))
+def test_p4info_tells_of_all_of_it() -> None:
+    info = RESOURCES.info
     assert [(m.preamble.name, m.size) for m in info.meters] == [("MyIngress.by_bytes", 4)]
     (table,) = info.tables
     assert table.idle_timeout_behavior == table.NOTIFY_CONTROL
@@ -365,12 +367,8 @@ TEXT = source(
 
 
 @pytest.fixture(params=["interpreter", "compiled"])
-def set_bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    backend: Backend = request.param
-    file = tmp_path_factory.mktemp("sets") / "sets.p4"
-    file.write_text(TEXT)
-    text = preprocess_file(file)
-    return prepare(config(Source(text, p4info(compile_once(text)))), Loading(backend=backend))
+def set_bundle(request: pytest.FixtureRequest) -> Bundle:
+    return prepare(config(compiled(TEXT)), Loading(backend=request.param))
 
 
 def set_id(set_bundle: Bundle, name: str) -> int:
@@ -391,16 +389,6 @@ def modify(set_bundle: Bundle, name: str, *matches: Sequence[p4.FieldMatch]) -> 
     return entry
 
 
-def exact(field: int, value: int) -> Any:
-    return p4.FieldMatch(field_id=field, exact=p4.FieldMatch.Exact(value=bytes([value])))
-
-
-def ternary(field: int, value: int, mask: int) -> Any:
-    return p4.FieldMatch(
-        field_id=field, ternary=p4.FieldMatch.Ternary(value=bytes([value]), mask=bytes([mask]))
-    )
-
-
 def parsed_more(set_bundle: Bundle, a: int, b: int) -> bool:
     packet, verdict = set_bundle.pipeline.ingress(bytes([a, b, 0, 0, 9, 9, 9, 9]), 0)
     set_bundle.pipeline.egress(packet, Copy())
@@ -410,14 +398,14 @@ def parsed_more(set_bundle: Bundle, a: int, b: int) -> bool:
 def test_members_decide_the_transition(set_bundle: Bundle) -> None:
     assert not parsed_more(set_bundle, 5, 0)
     assert parsed_more(set_bundle, 1, 2)
-    modify(set_bundle, "P.plain", [exact(1, 5)], [exact(1, 6)])
+    modify(set_bundle, "P.plain", [exact(5)], [exact(6)])
     assert parsed_more(set_bundle, 5, 0)
     assert parsed_more(set_bundle, 6, 0)
     assert not parsed_more(set_bundle, 7, 0)
-    modify(set_bundle, "P.plain", [exact(1, 7)])
+    modify(set_bundle, "P.plain", [exact(7)])
     assert not parsed_more(set_bundle, 5, 0)
     assert parsed_more(set_bundle, 7, 0)
-    given = modify(set_bundle, "P.pairs", [ternary(1, 0x20, 0xF0), exact(2, 3)])
+    given = modify(set_bundle, "P.pairs", [ternary(b"\x20", b"\xf0"), exact(3, field=2)])
     assert parsed_more(set_bundle, 0x2F, 3)
     assert not parsed_more(set_bundle, 0x2F, 4)
     assert list(
@@ -435,11 +423,11 @@ def test_members_decide_the_transition(set_bundle: Bundle) -> None:
             "can only be modified",
         ),
         (
-            lambda b: modify(b, "P.plain", *([exact(1, n)] for n in (1, 2, 3))),
+            lambda b: modify(b, "P.plain", *([exact(n)] for n in (1, 2, 3))),
             ResourceExhausted,
             "3 members for",
         ),
-        (lambda b: modify(b, "P.plain", [exact(1, 1)], [exact(1, 1)]), InvalidArgument, "twice"),
+        (lambda b: modify(b, "P.plain", [exact(1)], [exact(1)]), InvalidArgument, "twice"),
         (
             lambda b: modify(b, "P.plain", [p4.FieldMatch(field_id=1, exact=p4.FieldMatch.Exact(value=b""))]),
             InvalidArgument,
@@ -456,14 +444,14 @@ def test_members_decide_the_transition(set_bundle: Bundle) -> None:
 def test_what_does_not_fit_is_refused_and_changes_nothing(
     set_bundle: Bundle, write: Callable[[Bundle], object], error: type[RequestError], why: str
 ) -> None:
-    modify(set_bundle, "P.plain", [exact(1, 7)])
+    modify(set_bundle, "P.plain", [exact(7)])
     with pytest.raises(error, match=why):
         write(set_bundle)
     assert parsed_more(set_bundle, 7, 0)
 
 
 def test_p4info_has_the_sets_and_no_table_of_theirs() -> None:
-    info = p4info(compile_source(TEXT))
+    info = compiled(TEXT).info
     assert [(v.preamble.name, v.size, [m.name for m in v.match]) for v in info.value_sets] == [
         ("P.plain", 2, [""]),
         ("P.pairs", 4, ["x", "y"]),
@@ -475,24 +463,18 @@ def test_p4info_has_the_sets_and_no_table_of_theirs() -> None:
 PROBE = bytes([9, 0, 0, 0])
 
 
-@pytest.fixture(scope="module")
-def resources() -> Source:
-    text = preprocess_file(Path(__file__).with_name("resources.p4"))
-    return Source(text, p4info(compile_once(text)))
-
-
 @pytest.fixture
-def told(switch: Switch, resources: Source) -> Iterator[Service]:
-    with closing(serve(switch, source=resources.text)) as service:
+def told(switch: Switch) -> Iterator[Service]:
+    with closing(serve(switch, source=RESOURCES.text)) as service:
         yield service
 
 
 def test_digests_reach_the_controller_and_are_acknowledged(
-    told: Service, switch: Switch, resources: Source, connect: Callable[[Service], Any]
+    told: Service, switch: Switch, connect: Callable[[Service], Any]
 ) -> None:
     stub = connect(told)
     with primary(stub, 1) as stream:
-        id_ = resources.info.digests[0].preamble.id
+        id_ = RESOURCES.info.digests[0].preamble.id
         config = p4.DigestEntry.Config(ack_timeout_ns=3600 * 10**9)
         subscription = p4.Entity(digest_entry=p4.DigestEntry(digest_id=id_, config=config))
         Client(stub, 1).write("INSERT", subscription)
@@ -508,11 +490,11 @@ def test_digests_reach_the_controller_and_are_acknowledged(
         assert stream.receive().digest.list_id == 2
 
 
-def test_an_idle_entry_is_told(told: Service, resources: Source, connect: Callable[[Service], Any]) -> None:
+def test_an_idle_entry_is_told(told: Service, connect: Callable[[Service], Any]) -> None:
     stub = connect(told)
     with primary(stub, 1) as stream:
-        (table,) = resources.info.tables
-        action = next(a for a in resources.info.actions if a.preamble.alias == "tell")
+        (table,) = RESOURCES.info.tables
+        action = next(a for a in RESOURCES.info.actions if a.preamble.alias == "tell")
         entry = p4.TableEntry(table_id=table.preamble.id, priority=1, idle_timeout_ns=1_000_000)
         entry.match.add(field_id=1).ternary.value = b"\1"
         entry.match[0].ternary.mask = b"\1"
@@ -537,11 +519,9 @@ def become(stub: Any, role: str, config: any_pb2.Any | None) -> Stream:
     return stream
 
 
-def test_a_role_writes_what_its_configuration_names(
-    told: Service, switch: Switch, resources: Source, connect: Callable[[Service], Any]
-) -> None:
+def test_a_role_writes_what_its_configuration_names(told: Service, connect: Callable[[Service], Any]) -> None:
     stub = connect(told)
-    mine, plain = (r.preamble.id for r in resources.info.registers)
+    mine, plain = (r.preamble.id for r in RESOURCES.info.registers)
     stream = become(stub, "mine", role_config(exclusive_p4_ids=[mine]))
     update = p4.Update(
         type=p4.Update.MODIFY, entity=p4.Entity(register_entry=p4.RegisterEntry(register_id=plain))

@@ -34,19 +34,7 @@ from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.state import Device
 from tests import effort
 from tests.sockets import make_certificates
-from tests.softswitch.p4runtime.clients import Client, Names, Source, errors, refused
-
-
-def exact(value: int) -> Any:
-    return p4.FieldMatch(field_id=1, exact=p4.FieldMatch.Exact(value=value.to_bytes(2, "big").lstrip(b"\0")))
-
-
-def lpm(value: bytes, length: int) -> Any:
-    return p4.FieldMatch(field_id=1, lpm=p4.FieldMatch.LPM(value=value, prefix_len=length))
-
-
-def ternary(value: bytes, mask: bytes) -> Any:
-    return p4.FieldMatch(field_id=1, ternary=p4.FieldMatch.Ternary(value=value, mask=mask))
+from tests.softswitch.p4runtime.clients import Client, Names, Source, errors, exact, lpm, refused, ternary
 
 
 def group(id_: int, *replicas: tuple[int, int]) -> Any:

@@ -7,10 +7,9 @@ import grpc
 import pytest
 
 from p4src.messages import p4runtime_pb2 as p4
-from softswitch.compiler import compile_source, p4info
 from softswitch.engine.switch import Switch
-from tests.softswitch.p4runtime.clients import Client, Names, Source, config, errors, refused
-from tests.softswitch.p4runtime.test_service import exact, group
+from tests.softswitch.p4runtime.clients import Client, Names, Source, compiled, config, errors, exact, refused
+from tests.softswitch.p4runtime.test_service import group
 
 ALL_OR_NONE = [p4.WriteRequest.ROLLBACK_ON_ERROR, p4.WriteRequest.DATAPLANE_ATOMIC]
 
@@ -86,7 +85,7 @@ def test_a_program_takes_over_what_the_one_before_held(
     before = state(filled, names)
     bigger = source.text.replace("action drop() {", "action drop() { hdr.probe.mark = 1;")
     assert bigger != source.text
-    filled.configure("RECONCILE_AND_COMMIT", config(Source(bigger, p4info(compile_source(bigger)))))
+    filled.configure("RECONCILE_AND_COMMIT", config(compiled(bigger)))
     assert state(filled, names) == before
     assert switch.multicast_groups() == {1: [(1, 1), (2, 1)]}
 
@@ -98,10 +97,10 @@ def test_a_program_that_cannot_take_it_over_is_refused_and_the_old_one_stays(
     other = source.text.replace("hdr.probe.exact_key: exact", "hdr.probe.lpm_key: exact")
     narrower = source.text.replace("hdr.probe.exact_key: exact", "hdr.probe.mark: ternary")
     assert source.text not in (other, narrower)
-    kept = config(Source(other, p4info(compile_source(other))))
+    kept = config(compiled(other))
     filled.configure("VERIFY", kept)
     with refused(grpc.StatusCode.FAILED_PRECONDITION) as error:
-        filled.configure("RECONCILE_AND_COMMIT", config(Source(narrower, p4info(compile_source(narrower)))))
+        filled.configure("RECONCILE_AND_COMMIT", config(compiled(narrower)))
     assert "an entry cannot be kept" in error.value.details()
     assert state(filled, names) == before
 

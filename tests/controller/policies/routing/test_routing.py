@@ -24,7 +24,8 @@ from tests import effort
 from tests.controller import single
 from tests.controller.conftest import LANES, start
 from tests.controller.fabric import Fabric
-from tests.controller.frames import KIND_RESULT, gradient
+from tests.controller.frames import gradient
+from tests.p4.bed import RESULT
 from tests.twins.best import best_trees
 from tests.twins.trees import every_tree
 
@@ -222,7 +223,7 @@ def test_a_routed_job_is_admitted_as_it_is_and_its_sums_come_out(fabric: Fabric,
         arrived = fabric.send(name, port, frame)
     assert arrived.keys() == set(ends.values())
     for packets in arrived.values():
-        assert [(packet.kind, packet.lanes) for packet in packets] == [(KIND_RESULT, (111,) * LANES)]
+        assert [(packet.kind, packet.values) for packet in packets] == [(RESULT, (111,) * LANES)]
     for name in admission.switches:
         single.remove(fabric.controllers[name], admission.switches[name])
 

@@ -22,6 +22,7 @@ from controller.simulator.generate import generate
 from controller.simulator.runs import make
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
+from tests.controller.core.driver import Deciding
 
 STAGES = (0.5, 0.25, 0.125, 0.0)
 
@@ -186,15 +187,12 @@ def test_groups_that_do_not_pay_as_measured_are_given_up() -> None:
     policy = InPairs(InterleavedSpeed(contention=(1.0,) * 4))
     sizes: list[int] = []
 
-    class Watches:
-        name = "watches"
+    def watched(view: View) -> Decision:
+        decision = policy.decide(view)
+        sizes.append(max((len(group.jobs) for group in decision.groups), default=0))
+        return decision
 
-        def decide(self, view: View) -> Decision:
-            decision = policy.decide(view)
-            sizes.append(max((len(group.jobs) for group in decision.groups), default=0))
-            return decision
-
-    simulate(jobs, ONE, Watches(), measured, verify=True)
+    simulate(jobs, ONE, Deciding(watched), measured, verify=True)
     assert sizes[0] == 2
     assert len(sizes) > 5
     assert 2 not in sizes[1:]

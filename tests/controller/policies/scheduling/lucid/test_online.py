@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.policies.scheduling import BadSpec, Decision, JobState, Submission, View
+from controller.policies.scheduling import BadSpec, Decision, JobState, Policy, Submission, View
 from controller.policies.scheduling.lucid.estimates import (
     AHEAD,
     INTERVAL_S,
@@ -22,6 +22,7 @@ from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage, Size
 from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.simulator import SimulationResult, measure, simulate
 from controller.vocabulary import Cluster
+from tests.controller.core.driver import Deciding
 from tests.controller.policies.scheduling.lucid.made_up import make_counts, make_history
 from tests.extras import needs
 
@@ -43,12 +44,25 @@ def habits(count: int, *, gap_s: float) -> list[Submission]:
 PARTS = {"measure": lambda job: USAGE, "analyse": lambda usage: Size.JUMBO}
 
 
-def lucid(*, profiler_nodes: int = 0, of: type[OnlineLucid] = OnlineLucid, **options: Any) -> OnlineLucid:
-    return of(LucidOptions(gpu_memory_mb=24_000, profiler_nodes=profiler_nodes, **options), **PARTS)
+def lucid(*, profiler_nodes: int = 0, **options: Any) -> OnlineLucid:
+    return OnlineLucid(LucidOptions(gpu_memory_mb=24_000, profiler_nodes=profiler_nodes, **options), **PARTS)
 
 
-def run(specs: list[Submission], policy: OnlineLucid, nodes: int = 2) -> SimulationResult:
+def run(specs: list[Submission], policy: Policy, nodes: int = 2) -> SimulationResult:
     return simulate(specs, Cluster.uniform(nodes, 8), policy, ExclusiveSpeed(), verify=True)
+
+
+def explained(policy: OnlineLucid, specs: list[Submission]) -> list[list[str]]:
+    """Return what a policy says of each job that is there, after each of its decisions."""
+    said: list[list[str]] = []
+
+    def decide(view: View) -> Decision:
+        decision = policy.decide(view)
+        said.extend(map(policy.explain, view.jobs.values()))
+        return decision
+
+    run(specs, Deciding(decide))
+    return said
 
 
 @learning
@@ -61,21 +75,19 @@ def test_what_is_learned_shortens_completion_times() -> None:
 
 @learning
 def test_jobs_of_more_gpus_can_be_expected_to_run_no_shorter() -> None:
-    falling: list[bool] = []
+    def shapes(*, monotone: bool) -> list[bool]:
+        policy = lucid(minimum=40, period_s=DAY_S, monotone=monotone)
+        falling: list[bool] = []
 
-    class Shapes(OnlineLucid):
-        def decide(self, view: View) -> Decision:
-            model = self._durations.model(view.now_s)
+        def decide(view: View) -> Decision:
+            model = policy._durations.model(view.now_s)
             if model is not None:
                 scores = [score for _, score in model.model.shape("gpus")]
                 falling.append(any(b < a - 1e-9 for a, b in pairwise(scores)))
-            return super().decide(view)
+            return policy.decide(view)
 
-    def shapes(*, monotone: bool) -> list[bool]:
-        falling.clear()
-        policy = lucid(of=Shapes, minimum=40, period_s=DAY_S, monotone=monotone)
-        run(habits(80, gap_s=600.0), policy)
-        return list(falling)
+        run(habits(80, gap_s=600.0), Deciding(decide))
+        return falling
 
     assert any(shapes(monotone=False))
     found = shapes(monotone=True)
@@ -85,35 +97,18 @@ def test_jobs_of_more_gpus_can_be_expected_to_run_no_shorter() -> None:
 
 @learning
 def test_a_profiled_job_is_estimated_with_its_usage() -> None:
-    said: set[str] = set()
-
-    class Asking(OnlineLucid):
-        def decide(self, view: View) -> Decision:
-            decision = super().decide(view)
-            said.update(line for job in view.jobs.values() for line in self.explain(job))
-            return decision
-
-    policy = lucid(of=Asking, minimum=20, period_s=4 * HOUR_S, profiler_nodes=1, profile_s=60.0)
-    run(habits(40, gap_s=900.0), policy)
+    policy = lucid(minimum=20, period_s=4 * HOUR_S, profiler_nodes=1, profile_s=60.0)
+    said = {line for job in explained(policy, habits(40, gap_s=900.0)) for line in job}
     assert any(line.startswith("gpu_util = None") for line in said)
     assert any(line.startswith(f"gpu_util = {USAGE.gpu_util}") for line in said)
 
 
 @learning
 def test_a_prediction_is_explained() -> None:
-    explained: list[list[str]] = []
-
-    class Asking(OnlineLucid):
-        def decide(self, view: View) -> Decision:
-            decision = super().decide(view)
-            explained.extend(self.explain(job) for job in view.arrived)
-            return decision
-
-    policy = lucid(of=Asking, minimum=30, period_s=12 * HOUR_S)
-    run(habits(120, gap_s=600.0), policy)
-    assert explained[0][0].startswith("Jumbo; expected to run 3600 s")
-    assert any(line.startswith("user = ") for line in explained[-1])
-    assert explained[-1][-1].startswith("together: ")
+    said = explained(lucid(minimum=30, period_s=12 * HOUR_S), habits(120, gap_s=600.0))
+    assert said[0][0].startswith("Jumbo; expected to run 3600 s")
+    assert any(line.startswith("user = ") for line in said[-1])
+    assert said[-1][-1].startswith("together: ")
 
 
 def arrivals(counts: list[int]) -> Arrivals:

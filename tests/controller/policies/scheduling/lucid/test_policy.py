@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.schedulers.lucid import make_jobs
-from controller.policies.scheduling import BadSpec, Decision, Group, JobState, Submission, View
+from controller.policies.scheduling import BadSpec, Decision, Group, JobState, Policy, Submission, View
 from controller.policies.scheduling.lucid.family import (
     Config,
     Pair,
@@ -27,6 +27,7 @@ from controller.policies.scheduling.lucid.usage import GpuUsage, Size, grow, siz
 from controller.simulator import measure, simulate
 from controller.vocabulary import Cluster, Server
 from tests import effort
+from tests.controller.core.driver import Deciding
 
 CLUSTER = Cluster.uniform(4, 8)
 KNOWN = LucidOptions(gpu_memory_mb=24_000, profiler_nodes=0)
@@ -67,7 +68,7 @@ def lucid(options: LucidOptions = KNOWN, **more: object) -> LucidPolicy:
 class Watched:
     """Passes on decisions, after checking the binder's rules on what shares, and keeps them."""
 
-    def __init__(self, policy: LucidPolicy) -> None:
+    def __init__(self, policy: Policy) -> None:
         self.name, self.policy = policy.name, policy
         self.decisions: list[tuple[float, Decision]] = []
 
@@ -167,33 +168,33 @@ def test_with_sharing_off_the_head_of_the_queue_blocks() -> None:
 
 def test_an_unstable_pair_is_parted_and_the_newcomer_begins_anew_alone() -> None:
     cluster = Cluster.uniform(1, 1)
-    policy = Watched(lucid())
+    policy = lucid()
     varies: dict[str, str] = {}
     late = replace(job("b", "tiny", at=10), extra=varies)
     specs = [job("a", "tiny"), late, job("tick", "jumbo", at=50, gpus=1, lasts_s=5000)]
-    original = policy.policy.decide
 
     def decide(view: View) -> Decision:
         if view.now_s >= 50:
             varies["gpu_util_cv"] = "0.5"
-        return original(view)
+        return policy.decide(view)
 
-    policy.policy.decide = decide  # type: ignore[method-assign]
-    result = simulate(specs, cluster, policy, SPEED, verify=True)
+    watched = Watched(Deciding(decide))
+    result = simulate(specs, cluster, watched, SPEED, verify=True)
     ended = {j.spec.name: j for j in result.jobs}
     assert ended["a"].finish_s == pytest.approx(1000)
     assert ended["b"].preemptions == 1
     assert ended["b"].finish_s == pytest.approx(2000)  # from zero, when a has ended
-    notes = [note for _, decision in policy.decisions for note in decision.notes]
+    notes = [note for _, decision in watched.decisions for note in decision.notes]
     assert ("b", "evicted: the usage of its GPUs is unstable") in notes
 
 
 def test_jobs_too_large_for_the_profiler_are_read_while_they_run() -> None:
     cluster = Cluster.uniform(2, 8)
     specs = [job("wide", "tiny", gpus=8), job("next", "tiny", at=10, gpus=8), job("x", "tiny", at=500)]
-    policy = Watched(lucid(replace(PROFILED, node_gpus=1)))
+    lucids = lucid(replace(PROFILED, node_gpus=1))
+    policy = Watched(lucids)
     simulate(specs, cluster, policy, SPEED)
-    assert policy.policy._known == {}
+    assert lucids._known == {}
     assert 100 in [now for now, _ in policy.decisions]  # when it is read
     shared = [d for _, d in policy.decisions if any(len(g.jobs) == 2 for g in d.groups)]
     assert not shared  # the other one was never measured before it started
@@ -239,18 +240,16 @@ def test_the_profiler_grows_hurries_and_shrinks_with_its_queue() -> None:
 
 def test_the_profiler_borrows_a_node_in_a_burst_and_gives_it_back() -> None:
     specs = [job(str(i), "tiny", gpus=4, lasts_s=300) for i in range(30)] + [job("late", "tiny", at=20_000)]
-    policy = Watched(lucid(replace(PROFILED, lent_nodes=2)))
+    policy = lucid(replace(PROFILED, lent_nodes=2))
     sizes: list[int] = []
-    original = policy.policy.decide
 
     def decide(view: View) -> Decision:
-        decision = original(view)
-        assert policy.policy._nodes is not None
-        sizes.append(policy.policy._nodes.profiler_nodes)
+        decision = policy.decide(view)
+        assert policy._nodes is not None
+        sizes.append(policy._nodes.profiler_nodes)
         return decision
 
-    policy.policy.decide = decide  # type: ignore[method-assign]
-    simulate(specs, CLUSTER, policy, SPEED, verify=True)
+    simulate(specs, CLUSTER, Watched(Deciding(decide)), SPEED, verify=True)
     assert max(sizes) > 1
     assert sizes[-1] == 1
 
