@@ -15,11 +15,11 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.crc import STANDARD, Crc
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.tna.stateful import (
+    call_arithmetic,
     call_register,
     execute,
-    execute_lpf,
+    execute_filter,
     execute_math,
-    execute_wred,
 )
 from softswitch.compiler.lowering.convert import bits_cast, expression, flatten
 from softswitch.compiler.lowering.extern_calls import (
@@ -346,8 +346,7 @@ def _counted(call: MethodCall) -> ir.Expr:
 def _from_field(call: MethodCall) -> ir.Expr:
     """Return the value to which ``ParserCounter.set`` sets the counter from a field.
 
-    The value is ``min(maximum, (turned & ones) + add)``. Here ``turned`` is the field, rotated right as an
-    8-bit number; ``ones`` has one bit more than the mask argument states: four one bits for the argument 3.
+    The mask has one bit more than its argument states: four one bits for the argument 3.
     """
     pos, numbers = call.pos, []
     for value in call.values[1:]:
@@ -355,17 +354,10 @@ def _from_field(call: MethodCall) -> ir.Expr:
             raise CompileError(f"{show(value)} cannot be an argument of ParserCounter.set", pos, "a constant")
         numbers.append(value.expr.value)
     maximum, rotate, mask, add = numbers
-    field = _cast(_BYTE, scalar(call.body, call.values[0], pos, "the field"), pos)
-    turned = field
-    if rotate % 8:
-        down = ir.Binary(_BYTE, ">>", field, ir.Const(_BYTE, rotate % 8, pos=pos), pos=pos)
-        up = ir.Binary(_BYTE, "<<", field, ir.Const(_BYTE, 8 - rotate % 8, pos=pos), pos=pos)
-        turned = ir.Binary(_BYTE, "|", down, up, pos=pos)
     ones = (1 << (mask + 1)) - 1 if mask < 8 else mask
-    kept = ir.Binary(_BYTE, "&", turned, ir.Const(_BYTE, ones & 0xFF, pos=pos), pos=pos)
-    total = ir.Binary(_COUNT, "+", _cast(_COUNT, kept, pos), ir.Const(_COUNT, add & 0xFF, pos=pos), pos=pos)
-    most = ir.Const(_COUNT, maximum, pos=pos)
-    return ir.Mux(_COUNT, ir.Binary(t.BOOL, ">", total, most, pos=pos), most, total, pos=pos)
+    field = _cast(_BYTE, scalar(call.body, call.values[0], pos, "the field"), pos)
+    args = {"field": field, "maximum": maximum, "rotate": rotate % 8, "ones": ones & 0xFF, "add": add & 0xFF}
+    return call_arithmetic(call.body, "counter_of_field", args, pos).expr
 
 
 def _cast(type_: ir.Bits, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
@@ -395,10 +387,10 @@ _METHODS: Mapping[str, Callable[[MethodCall], Value]] = {
     "DirectCounter": lambda call: call.emit("direct_counter.count", instance=call.on.name),
     "Meter": _meter,
     "DirectMeter": _meter_directly,
-    "Lpf": execute_lpf,
-    "DirectLpf": execute_lpf,
-    "Wred": execute_wred,
-    "DirectWred": execute_wred,
+    "Lpf": execute_filter,
+    "DirectLpf": execute_filter,
+    "Wred": execute_filter,
+    "DirectWred": execute_filter,
     "MathUnit": execute_math,
     "Checksum": _checksum,
     "ParserCounter": _parser_counter,

@@ -12,8 +12,6 @@ from softswitch.compiler.ir.crc import Crc
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.tna.calls import Colours, Hashing
 from softswitch.compiler.lowering.architectures.tna.stateful import (
-    LPF,
-    WRED,
     Filter,
     MathTable,
     RegisterAction,
@@ -192,19 +190,19 @@ def _direct_meter(making: Making) -> Object:
 # --------------------------------------------------------------------------- filters and math units
 
 
-def _filter(cells_of: Mapping[str, ir.Bits]) -> Callable[[Making], Object]:
-    """Return a function that makes a filter; an indirect filter gets the registers that `cells_of` lists."""
+def _filter(function: str) -> Callable[[Making], Object]:
+    """Return a function that makes a filter with this arithmetic; an indirect filter gets registers."""
 
     def make(making: Making) -> Object:
         results = [making.number(name) for name in ("drop_value", "no_drop_value") if name in making.args]
-        made = replace(making.object, details=Filter(cells_of, *results))
-        assert isinstance(made.details, Filter)
+        what = Filter(function, *results)
         if "size" in making.args:
             size = cells(making.body, making.args["size"])
-            make_filter_registers(making.body, made.details, size, making.decl, made.name)
+            make_filter_registers(making.body, what, size, making.decl, making.object.name)
         else:
-            remark(f"no control plane can configure the direct filter {made.name!r}", making.decl.pos)
-        return made
+            message = f"no control plane can configure the direct filter {making.object.name!r}"
+            remark(message, making.decl.pos)
+        return replace(making.object, details=what)
 
     return make
 
@@ -322,10 +320,10 @@ _MAKERS: Mapping[str, Callable[[Making], Object]] = {
     "DirectCounter": _direct_counter,
     "Meter": _meter,
     "DirectMeter": _direct_meter,
-    "Lpf": _filter(LPF),
-    "DirectLpf": _filter(LPF),
-    "Wred": _filter(WRED),
-    "DirectWred": _filter(WRED),
+    "Lpf": _filter("Lpf"),
+    "DirectLpf": _filter("Lpf"),
+    "Wred": _filter("Wred"),
+    "DirectWred": _filter("Wred"),
     "MathUnit": _math_unit,
     "Checksum": _variable(ir.Bits(16)),
     "ParserCounter": _variable(_COUNT),
