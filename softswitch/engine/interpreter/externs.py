@@ -78,7 +78,7 @@ class ExternState:
             name: [register.initial] * register.size for name, register in program.registers.items()
         }
         self.counters = {
-            name: [(0, 0)] * counter.size
+            name: [[0, 0] for _ in range(counter.size)]
             for name, counter in program.counters.items()
             if counter.table is None
         }
@@ -177,14 +177,14 @@ def _register_write(call: ir.Extern, state: ExternState, args: Args) -> Effect:
     return write
 
 
-def _count(cells: list[tuple[int, int]], args: Args) -> Effect:
+def _count(cells: list[list[int]], args: Args) -> Effect:
     index = _value(args[0])
 
     def count(packet: PacketState) -> None:
         position = index(packet)
         if 0 <= position < len(cells):
-            packets, bytes_ = cells[position]
-            cells[position] = (packets + 1, bytes_ + packet.counted)
+            cells[position][0] += 1
+            cells[position][1] += packet.counted
 
     return count
 
