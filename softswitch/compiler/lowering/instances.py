@@ -183,7 +183,7 @@ def _make_object(
     body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
 ) -> Object:
     if symbol.decl.name not in OBJECTS:
-        return body.unit.architecture.make_object(body, symbol, ref, decl, name)
+        return body.unit.make_object(body, symbol, ref, decl, name)
     if decl.initializer is not None:
         raise CompileError(
             f"extern {ref.name!r} has no abstract methods", decl.pos, "no { … } after the instance"

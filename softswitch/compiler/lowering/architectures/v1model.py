@@ -23,8 +23,7 @@ from softswitch.compiler.lowering.architectures import (
     package_of,
 )
 from softswitch.compiler.lowering.check import type_at
-from softswitch.compiler.lowering.extern_calls import foreign_function, foreign_instance, foreign_method
-from softswitch.compiler.lowering.known_externs import annotated_lists
+from softswitch.compiler.lowering.known_externs import METHODS, annotated_lists
 from softswitch.compiler.lowering.passing import bind
 from softswitch.compiler.lowering.unit import Architecture, Fields, Stage, Unit, constant_body
 from softswitch.compiler.lowering.values import (
@@ -188,9 +187,10 @@ def _check_type_arguments(unit: Unit, main: ast.Instantiation, storages: Storage
 V1MODEL = Architecture(
     checks=(PACKAGE, len(SLOTS)),
     parts=(),
-    make_object=foreign_instance,
-    call_object=foreign_method,
-    call_function=foreign_function,
+    makers={},
+    methods=METHODS,
+    functions={},
+    lacks=": v1model has none of that name",
     check=_check,
     lower=_lower,
 )

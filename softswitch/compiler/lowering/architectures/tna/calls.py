@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
-from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.crc import STANDARD, Crc
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.tna.stateful import (
@@ -25,8 +24,6 @@ from softswitch.compiler.lowering.convert import bits_cast, expression, flatten
 from softswitch.compiler.lowering.extern_calls import (
     ExternCall,
     MethodCall,
-    extern_arguments,
-    foreign_call,
     hash_into,
     scalar,
 )
@@ -234,20 +231,6 @@ _COUNT = ir.Bits(9, signed=True)
 _COLOUR = ir.Bits(2)
 _NO_PORT = 511
 
-_Known = Mapping[str, t.Type]
-
-
-def call_object(
-    body: Body, base: Object, prototype: ast.Prototype, expr: ast.CallExpr, known: _Known
-) -> Value:
-    """Emit a call of a method of one of Tofino's externs; return its result. Raises CompileError."""
-    what, method = base.type.name, prototype.name
-    handler = _METHODS.get(what)
-    if handler is None:
-        return foreign_call(body, prototype, expr, f"{what}.{method}", known)
-    values = extern_arguments(body, prototype, expr, f"{what}.{method}", known)
-    return handler(MethodCall(body, method, values, expr, base))
-
 
 def _run(call: MethodCall) -> Value:
     if call.name != "execute":
@@ -373,7 +356,7 @@ def _mirror(call: MethodCall) -> Value:
     return call.emit("mirror", (session,), data)
 
 
-_METHODS: Mapping[str, Callable[[MethodCall], Value]] = {
+METHODS: Mapping[str, Callable[[MethodCall], Value]] = {
     "Register": call_register,
     "RegisterParam": call_register,
     "RegisterAction": _run,
@@ -403,19 +386,9 @@ _METHODS: Mapping[str, Callable[[MethodCall], Value]] = {
 # --------------------------------------------------------------------------- functions
 
 
-def call_function(body: Body, prototype: ast.Prototype, expr: ast.CallExpr, name: str) -> Value:
-    """Emit a call of one of Tofino's extern functions; return its result. Raises CompileError."""
-    if name == "port_metadata_unpack":
-        return _port_metadata(body, expr)
-    handler = _FUNCTIONS.get(name)
-    if handler is None:
-        body.unit.refuse(Unsupported(f"extern function {name!r}", expr.pos, ", ".join(_FUNCTIONS)))
-        return foreign_call(body, prototype, expr, name, {})
-    return handler(ExternCall(body, name, extern_arguments(body, prototype, expr, name), expr))
-
-
-def _port_metadata(body: Body, expr: ast.CallExpr) -> Value:
+def _port_metadata(call: ExternCall) -> Value:
     """Emit the read of the port's metadata and the advance past these bits; return the metadata."""
+    body, expr = call.body, call.expr
     size = body.scope.root().lookup("PORT_METADATA_SIZE", expr.pos)
     assert isinstance(size, Variable)
     assert isinstance(size.value, Run)
@@ -475,11 +448,12 @@ def _funnel_shift(call: ExternCall) -> Value:
     return Nothing()
 
 
-_FUNCTIONS: Mapping[str, Callable[[ExternCall], Value]] = {
+FUNCTIONS: Mapping[str, Callable[[ExternCall], Value]] = {
     "max": _extreme,
     "min": _extreme,
     "sizeInBits": _size,
     "sizeInBytes": _size,
     "invalidate": _invalidate,
     "funnel_shift_right": _funnel_shift,
+    "port_metadata_unpack": _port_metadata,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -21,73 +21,18 @@ from softswitch.compiler.lowering.architectures.tna.stateful import (
     make_filter_registers,
     table_of,
 )
-from softswitch.compiler.lowering.check import evaluate, known
-from softswitch.compiler.lowering.extern_calls import checked_instance, choose, enum_constant, leaves
+from softswitch.compiler.lowering.check import known
+from softswitch.compiler.lowering.extern_calls import Making, enum_member, leaves
 from softswitch.compiler.lowering.instances import COLOUR, cells, make_register, unit_of
-from softswitch.compiler.lowering.passing import is_optional
 from softswitch.compiler.lowering.types import data_type
-from softswitch.compiler.lowering.unit import Body, add_named, ir_annotations, remark
-from softswitch.compiler.lowering.values import ExternDef, Number, Object, Run, Scope, Value, show
+from softswitch.compiler.lowering.unit import add_named, remark
+from softswitch.compiler.lowering.values import Object, Scope, number_of
 
 _COUNT = ir.Bits(9, signed=True)
 _PARTIES = ("red", "yellow", "green")
 
 DIRECT = {"DirectCounter": "direct_counter", "DirectMeter": "direct_meter"}
 PROFILES = ("ActionProfile", "ActionSelector")
-
-
-@dataclass(frozen=True, slots=True)
-class Making:
-    """The construction of an object: its declaration, and the constructor's arguments by parameter name."""
-
-    body: Body
-    object: Object
-    decl: ast.Instantiation
-    args: Mapping[str, ast.Expr]
-    annotations: tuple[ir.Annotation, ...]
-
-    def value(self, name: str) -> Value:
-        """Return the value of an argument. Raises CompileError if it is not known at compile time."""
-        return known(self.body, self.args[name])
-
-    def number(self, name: str) -> int:
-        """Return the value of an argument that must be a number. Raises CompileError if it is not."""
-        value = self.value(name)
-        number = _constant(value)
-        if number is None:
-            raise CompileError(
-                f"{show(value)} does not fit parameter {name!r}", self.args[name].pos, "a number"
-            )
-        return number
-
-    def other(self, name: str, *types: str) -> Object:
-        """Return an argument that must be an object of one of the externs `types`. Raises CompileError."""
-        found = evaluate(self.body, self.args[name])
-        if not isinstance(found, Object) or found.type.name not in types:
-            raise CompileError(
-                f"{show(found)} does not fit parameter {name!r}", self.args[name].pos, " or ".join(types)
-            )
-        return found
-
-
-def make_object(
-    body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
-) -> Object:
-    """Add an object of one of Tofino's externs to the program and return it. Raises CompileError."""
-    maker = _MAKERS.get(symbol.decl.name)
-    if maker is None:
-        body.unit.refuse(Unsupported(f"extern {symbol.decl.name!r}", decl.pos, ", ".join(sorted(_MAKERS))))
-    with body.unit.scratch():  # the bodies of its methods are lowered at their calls
-        plain = checked_instance(body, symbol, ref, decl, name)
-    if maker is None:
-        return plain
-    call = ast.CallExpr(ast.Name(ref.name, ref.absolute, pos=ref.pos), (), decl.args, pos=decl.pos)
-    constructor = choose([m for m in symbol.decl.methods if m.result is None], call, name)
-    params = [param.name for param in constructor.params]
-    args = {arg.name or param: arg.value for param, arg in zip(params, decl.args, strict=False)}
-    assert all(param.name in args or is_optional(param) for param in constructor.params)
-    annotations = ir_annotations(decl.annotations)
-    return maker(Making(body, replace(plain, annotations=annotations), decl, args, annotations))
 
 
 # --------------------------------------------------------------------------- registers
@@ -145,7 +90,7 @@ def _polynomial(making: Making) -> Object:
 
 
 def _hash(making: Making) -> Object:
-    _, name = enum_constant(making.value("algo"), making.args["algo"].pos, "the algorithm")
+    name = enum_member(making.value("algo"), making.args["algo"].pos, "the algorithm")
     crc = making.other("poly", "CRCPolynomial").details if "poly" in making.args else None
     assert crc is None or isinstance(crc, Crc)
     return replace(making.object, details=Hashing(name, crc))
@@ -214,7 +159,7 @@ def _math_unit(making: Making) -> Object:
         raise Unsupported(f"a math unit of {t.describe(width)}", making.decl.pos, "at most bit<32>")
     if "op" not in making.args:
         return replace(made, details=_given_table(making))
-    _, operation = enum_constant(making.value("op"), making.args["op"].pos, "the operation")
+    operation = enum_member(making.value("op"), making.args["op"].pos, "the operation")
     names = ("factor",) if "factor" in making.args else ("A", "B")
     numbers = [making.number(name) for name in names]
     if min(numbers) < 1:
@@ -226,16 +171,9 @@ def _math_unit(making: Making) -> Object:
     return replace(made, details=table_of(operation, factor))
 
 
-def _constant(value: Value) -> int | None:
-    match value:
-        case Number(number) | Run(_, ir.Const(_, number)):
-            return number
-    return None
-
-
 def _given_table(making: Making) -> MathTable:
     data = leaves(making.value("data"), making.args["data"].pos)
-    entries = [number for leaf in data if (number := _constant(leaf)) is not None]
+    entries = [number for leaf in data if (number := number_of(leaf)) is not None]
     shift, scale = making.number("shift"), making.number("scale")
     if shift not in (-1, 0, 1):
         raise CompileError(f"{shift} does not fit parameter 'shift'", making.args["shift"].pos, "-1, 0 or 1")
@@ -304,7 +242,7 @@ def _plain(making: Making) -> Object:
     return making.object
 
 
-_MAKERS: Mapping[str, Callable[[Making], Object]] = {
+MAKERS: Mapping[str, Callable[[Making], Object]] = {
     "Register": _register,
     "RegisterParam": _register,
     "DirectRegister": _direct_register,

@@ -42,7 +42,7 @@ from softswitch.compiler.errors import CompileError, Unsupported, read_source
 from softswitch.compiler.frontend import ast, parse_tokens
 from softswitch.compiler.frontend.lexer import tokenize
 from softswitch.compiler.frontend.preprocess import STANDARD_INCLUDES
-from softswitch.compiler.ir.walk import overlap, path_of, storage_of
+from softswitch.compiler.ir.walk import all_statements, overlap, path_of, storage_of, targets
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.tna.switch import intrinsic_place
 from softswitch.compiler.lowering.convert import bits_cast, clear, convert, expression
@@ -143,21 +143,8 @@ def execute(call: MethodCall) -> Value:
 def _changes(statements: Sequence[ir.Stmt], expr: ir.Expr) -> bool:
     """Return True if `statements` assign to the storage of `expr`; False if `expr` has no constant path."""
     place = path_of(expr)
-    if place is None:
-        return False
-    for s in statements:
-        match s:
-            case ir.Assign(target):
-                written = storage_of(target)
-                if written is not None and overlap(written, place):
-                    return True
-            case ir.If(_, then, otherwise):
-                if _changes((*then, *otherwise), expr):
-                    return True
-            case ir.Inlined(inner):
-                if _changes(inner, expr):
-                    return True
-    return False
+    written = (storage_of(target) for s in all_statements(statements) for target in targets(s))
+    return place is not None and any(path is not None and overlap(path, place) for path in written)
 
 
 def _nothing(base: Object, pos: ir.Position) -> Value:
