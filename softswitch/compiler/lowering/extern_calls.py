@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -20,7 +21,7 @@ from softswitch.compiler.ir.walk import path_of
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.check import evaluate, evaluate_arguments, known, type_at
 from softswitch.compiler.lowering.convert import expression, flatten
-from softswitch.compiler.lowering.instances import declare_instance
+from softswitch.compiler.lowering.instances import COLOUR, cells, declare_instance
 from softswitch.compiler.lowering.passing import (
     ParamRole,
     bind,
@@ -30,7 +31,7 @@ from softswitch.compiler.lowering.passing import (
     passed_to_nothing,
 )
 from softswitch.compiler.lowering.subroutines import formals_of, lower_body
-from softswitch.compiler.lowering.unit import Body, CodePlace, constant_body, ir_annotations
+from softswitch.compiler.lowering.unit import Body, CodePlace, add_named, constant_body, ir_annotations
 from softswitch.compiler.lowering.values import (
     BlockDef,
     Default,
@@ -329,6 +330,23 @@ class Making:
             )
         return number
 
+    def member(self, name: str, what: str) -> str:
+        """Return the name of an argument that must be a constant of an enum; `what` names it in errors."""
+        return enum_member(self.value(name), self.args[name].pos, what)
+
+    def size(self) -> int:
+        """Return the argument `size`, a number of cells. Raises CompileError if it is out of range."""
+        return cells(self.body, self.args["size"])
+
+    def unit(self) -> str:
+        """Return the argument `type`: the unit of a counter or meter."""
+        return self.member("type", "the type of a counter or meter").lower()
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The position and the annotations, as keyword arguments for an object of the IR."""
+        return {"pos": self.decl.pos, "annotations": self.annotations}
+
     def other(self, name: str, *types: str) -> Object:
         """Return an argument that must be an object of one of the externs `types`. Raises CompileError."""
         found = evaluate(self.body, self.args[name])
@@ -361,6 +379,43 @@ def make_object(
     assert all(param.name in args or is_optional(param) for param in constructor.params)
     annotations = ir_annotations(decl.annotations)
     return maker(Making(body, replace(plain, annotations=annotations), decl, args, annotations))
+
+
+def plain_object(making: Making) -> Object:
+    """Return an object that the program needs no more of than its calls."""
+    return making.object
+
+
+def make_counter(making: Making) -> Object:
+    """Add an array of counters to the program."""
+    counter = ir.Counter(making.object.name, making.unit(), making.size(), None, **making.common)
+    add_named(making.body.unit.counters, counter)
+    return making.object
+
+
+def make_meter(making: Making) -> Object:
+    """Add an array of meters to the program."""
+    meter = ir.Meter(making.object.name, making.unit(), making.size(), None, **making.common)
+    add_named(making.body.unit.meters, meter)
+    return making.object
+
+
+def make_direct_counter(making: Making) -> Object:
+    """Return a direct counter, which the table that names it adds to the program."""
+    return replace(making.object, unit=making.unit())
+
+
+def make_direct_meter(making: Making) -> Object:
+    """Return a direct meter, which the table that names it adds to the program."""
+    colour = making.body.unit.variable(f"{making.object.name}.colour", COLOUR)
+    return replace(making.object, unit=making.unit(), colour=colour)
+
+
+def make_profile(making: Making, *, selector: bool = False) -> Object:
+    """Add an action profile or, with `selector`, an action selector to the program."""
+    profile = ir.ActionProfile(making.object.name, making.size(), selector, **making.common)
+    add_named(making.body.unit.action_profiles, profile)
+    return making.object
 
 
 def checked_instance(

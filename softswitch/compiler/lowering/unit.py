@@ -216,7 +216,8 @@ class Architecture:
             which gets an `extern_calls.MethodCall`.
         functions: For each extern function, the function that lowers a call, which gets an
             `extern_calls.ExternCall`.
-        lacks: End of the message that the architecture lacks an extern or extern function.
+        lacks: End of the message that the architecture lacks an extern or extern function. If empty, the
+            message lists those that the architecture has.
         check: Raises Unsupported if the main package is not one of the architecture's.
         lower: Lowers the blocks of ``main``. Returns a function that must be called after all other code has
             been checked, and which returns fields of the `ir.Program`. The function's argument: True to raise
@@ -234,7 +235,7 @@ class Architecture:
 
     def unsupported(self, what: str, known: Iterable[str], pos: ir.Position) -> Unsupported:
         """Return the error for an extern or extern function that this architecture lacks."""
-        return Unsupported(what + self.lacks, pos, ", ".join(sorted(known)) or None)
+        return Unsupported(what + self.lacks, pos, None if self.lacks else ", ".join(sorted(known)))
 
 
 @dataclass(frozen=True, slots=True)

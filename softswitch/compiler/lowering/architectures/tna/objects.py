@@ -22,10 +22,19 @@ from softswitch.compiler.lowering.architectures.tna.stateful import (
     table_of,
 )
 from softswitch.compiler.lowering.check import known
-from softswitch.compiler.lowering.extern_calls import Making, enum_member, leaves
-from softswitch.compiler.lowering.instances import COLOUR, cells, make_register, unit_of
+from softswitch.compiler.lowering.extern_calls import (
+    Making,
+    leaves,
+    make_counter,
+    make_direct_counter,
+    make_direct_meter,
+    make_meter,
+    make_profile,
+    plain_object,
+)
+from softswitch.compiler.lowering.instances import make_register
 from softswitch.compiler.lowering.types import data_type
-from softswitch.compiler.lowering.unit import add_named, remark
+from softswitch.compiler.lowering.unit import remark
 from softswitch.compiler.lowering.values import Object, Scope, number_of
 
 _COUNT = ir.Bits(9, signed=True)
@@ -43,7 +52,7 @@ def _register(making: Making) -> Object:
     type_ = made.type.args[0]
     first = known(body, making.args["initial_value"], type_) if "initial_value" in making.args else None
     initial = initial_values(first, type_, making.decl.pos)
-    size = cells(body, making.args["size"]) if "size" in making.args else 1
+    size = making.size() if "size" in making.args else 1
     make_register(body, type_, size, made.name, making.decl, making.annotations, initial)
     return replace(made, details=RegisterCells(type_))
 
@@ -90,25 +99,13 @@ def _polynomial(making: Making) -> Object:
 
 
 def _hash(making: Making) -> Object:
-    name = enum_member(making.value("algo"), making.args["algo"].pos, "the algorithm")
+    name = making.member("algo", "the algorithm")
     crc = making.other("poly", "CRCPolynomial").details if "poly" in making.args else None
     assert crc is None or isinstance(crc, Crc)
     return replace(making.object, details=Hashing(name, crc))
 
 
 # --------------------------------------------------------------------------- counters and meters
-
-
-def _counter(making: Making) -> Object:
-    made, counters = making.object, making.body.unit.counters
-    kind = unit_of(making.body, making.args["type"], "CounterType_t").lower()
-    size = cells(making.body, making.args["size"])
-    add_named(counters, ir.Counter(made.name, kind, size, None, pos=made.pos, annotations=making.annotations))
-    return made
-
-
-def _direct_counter(making: Making) -> Object:
-    return replace(making.object, unit=unit_of(making.body, making.args["type"], "CounterType_t").lower())
 
 
 def _colours(making: Making) -> Colours:
@@ -118,18 +115,11 @@ def _colours(making: Making) -> Colours:
 
 
 def _meter(making: Making) -> Object:
-    made, meters = making.object, making.body.unit.meters
-    kind = unit_of(making.body, making.args["type"], "MeterType_t").lower()
-    size = cells(making.body, making.args["size"])
-    add_named(meters, ir.Meter(made.name, kind, size, None, pos=made.pos, annotations=making.annotations))
-    return replace(made, details=_colours(making))
+    return replace(make_meter(making), details=_colours(making))
 
 
 def _direct_meter(making: Making) -> Object:
-    made = making.object
-    kind = unit_of(making.body, making.args["type"], "MeterType_t").lower()
-    colour = making.body.unit.variable(f"{made.name}.colour", COLOUR)
-    return replace(made, unit=kind, colour=colour, details=_colours(making))
+    return replace(make_direct_meter(making), details=_colours(making))
 
 
 # --------------------------------------------------------------------------- filters and math units
@@ -142,8 +132,7 @@ def _filter(function: str) -> Callable[[Making], Object]:
         results = [making.number(name) for name in ("drop_value", "no_drop_value") if name in making.args]
         what = Filter(function, *results)
         if "size" in making.args:
-            size = cells(making.body, making.args["size"])
-            make_filter_registers(making.body, what, size, making.decl, making.object.name)
+            make_filter_registers(making.body, what, making.size(), making.decl, making.object.name)
         else:
             message = f"no control plane can configure the direct filter {making.object.name!r}"
             remark(message, making.decl.pos)
@@ -159,7 +148,7 @@ def _math_unit(making: Making) -> Object:
         raise Unsupported(f"a math unit of {t.describe(width)}", making.decl.pos, "at most bit<32>")
     if "op" not in making.args:
         return replace(made, details=_given_table(making))
-    operation = enum_member(making.value("op"), making.args["op"].pos, "the operation")
+    operation = making.member("op", "the operation")
     names = ("factor",) if "factor" in making.args else ("A", "B")
     numbers = [making.number(name) for name in names]
     if min(numbers) < 1:
@@ -209,37 +198,18 @@ def _digest(making: Making) -> Object:
     return made
 
 
-def _profile(making: Making) -> Object:
-    made = making.object
-    profiles = making.body.unit.action_profiles
-    profiles[made.name] = ir.ActionProfile(
-        made.name,
-        cells(making.body, making.args["size"]),
-        False,
-        pos=made.pos,
-        annotations=making.annotations,
-    )
-    return made
-
-
 def _selector(making: Making) -> Object:
     """Add an action selector to the program, in place of the action profile that it extends."""
     made, profiles = making.object, making.body.unit.action_profiles
     if "action_profile" in making.args:
         size = profiles.pop(making.other("action_profile", "ActionProfile").name).size
     else:
-        size = cells(making.body, making.args["size"])
-    profiles[made.name] = ir.ActionProfile(
-        made.name, size, True, pos=made.pos, annotations=making.annotations
-    )
+        size = making.size()
+    profiles[made.name] = ir.ActionProfile(made.name, size, True, **making.common)
     how = making.other("hash", "Hash").details
     assert isinstance(how, Hashing)
     algorithm = {"CRC16": "crc16", "XOR16": "xor16", "IDENTITY": "identity"}.get(how.name, "crc32")
     return replace(made, unit=algorithm)
-
-
-def _plain(making: Making) -> Object:
-    return making.object
 
 
 MAKERS: Mapping[str, Callable[[Making], Object]] = {
@@ -253,9 +223,9 @@ MAKERS: Mapping[str, Callable[[Making], Object]] = {
     "RegisterAction4": _action,
     "CRCPolynomial": _polynomial,
     "Hash": _hash,
-    "Random": _plain,
-    "Counter": _counter,
-    "DirectCounter": _direct_counter,
+    "Random": plain_object,
+    "Counter": make_counter,
+    "DirectCounter": make_direct_counter,
     "Meter": _meter,
     "DirectMeter": _direct_meter,
     "Lpf": _filter("Lpf"),
@@ -265,13 +235,13 @@ MAKERS: Mapping[str, Callable[[Making], Object]] = {
     "MathUnit": _math_unit,
     "Checksum": _variable(ir.Bits(16)),
     "ParserCounter": _variable(_COUNT),
-    "ParserPriority": _plain,
-    "Mirror": _plain,
-    "Resubmit": _plain,
+    "ParserPriority": plain_object,
+    "Mirror": plain_object,
+    "Resubmit": plain_object,
     "Digest": _digest,
-    "ActionProfile": _profile,
+    "ActionProfile": make_profile,
     "ActionSelector": _selector,
-    "Atcam": _plain,
-    "Alpm": _plain,
-    "IdleTimeout": _plain,
+    "Atcam": plain_object,
+    "Alpm": plain_object,
+    "IdleTimeout": plain_object,
 }

@@ -39,8 +39,7 @@ from math import floor, log2
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported, read_source
-from softswitch.compiler.frontend import ast, parse_tokens
-from softswitch.compiler.frontend.lexer import tokenize
+from softswitch.compiler.frontend import ast, parse
 from softswitch.compiler.frontend.preprocess import STANDARD_INCLUDES
 from softswitch.compiler.ir.walk import all_statements, overlap, path_of, storage_of, targets
 from softswitch.compiler.lowering import types as t
@@ -362,7 +361,7 @@ def _arithmetic() -> Scope:
     """Return a scope with the functions of tofino_externs.p4."""
     path = STANDARD_INCLUDES / "tofino_externs.p4"
     scope = Scope()
-    for decl in parse_tokens(tokenize(read_source(path), path.name), path.name).declarations:
+    for decl in parse(read_source(path), path.name).declarations:
         assert isinstance(decl, ast.FunctionDecl)
         scope.declare(decl.prototype.name, Functions([decl], Scope(scope), pos=decl.pos))
     return scope
