@@ -355,6 +355,6 @@ def _digest_of(path: Path) -> str | None:
 @cache
 def _code(folder: Path) -> str:
     digest = hashlib.sha256()
-    for source in sorted(folder.rglob("*.py")):
+    for source in sorted(folder.rglob("*.p[y4]")):
         digest.update(source.read_bytes() + b"\0")
     return digest.hexdigest()

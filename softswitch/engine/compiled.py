@@ -18,12 +18,9 @@ from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import indirect_meters
 from softswitch.engine.entries import (
     ARG_WORDS,
+    PARTS,
     TableEntries,
-    Tables,
-    check_index,
-    has_part,
     lay_out_table,
-    look_up,
     packed,
 )
 from softswitch.engine.pipeline import (
@@ -31,14 +28,14 @@ from softswitch.engine.pipeline import (
     Copy,
     MeterRates,
     MeterReading,
-    NoSuchObject,
+    Pipeline,
     PipelineError,
     Verdict,
+    check_index,
+    look_up,
 )
 
 ABI = 8
-PARTS = ("direct counter", "direct meter", "idle timeout")
-"""Optional parts of an entry, in the order of ``enum`` P4_HITS ... in ``runtime/tables.h``."""
 PACKET_ALIGNMENT = 64
 MASK_64 = (1 << 64) - 1
 
@@ -114,19 +111,72 @@ class _Control:
 
 
 class _CTable(TableEntries):
-    """One table: its entries, its number, and their layout in the shared object."""
+    """One table: its entries, and their copies in the shared object, in which `number` is the table's number.
 
-    def __init__(self, program: ir.Program, number: int, table: ir.Table) -> None:
+    The control functions `control` work on ``struct p4_pipeline`` at the address `pipeline`.
+    """
+
+    def __init__(
+        self, program: ir.Program, table: ir.Table, control: _Control, pipeline: int, number: int
+    ) -> None:
         super().__init__(program, table)
-        self.id = number
+        self._control = control
+        self._where = pipeline, number
         self.layout = lay_out_table(table)
-        self.actions = {
+        self._numbers = {
             action: (at, [(1 << ir.width_of(param.type)) - 1 for param in program.actions[action].params])
             for at, action in enumerate(self.layout.actions)
         }
         """For each action, its number and the masks of its parameters."""
+        self.set_default(None)
+        if self.layout.kind in ("exact", "lpm", "ordered"):
+            entries = self.ordered() if self.layout.kind == "ordered" else self.entries()
+            for position, entry in enumerate(entries):
+                self._insert(entry, position)
 
-    def place(self, entry: ir.ConstEntry) -> int:
+    def insert(self, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Add an entry; see `TableEntries.insert`."""
+        canonical = super().insert(entry)
+        try:
+            self._insert(canonical, self._place(canonical))
+        except PipelineError:
+            super().delete(canonical)
+            raise
+        return canonical
+
+    def modify(self, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Replace the action of the entry with the match of `entry`; the counter and meter stay."""
+        canonical = super().modify(entry)
+        match, action, args = self._words(canonical)
+        self._control.modify(*self._where, match, self._place(canonical), action, args)
+        return canonical
+
+    def delete(self, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Remove the entry with this match."""
+        position = self._place(self.find(entry))
+        gone = super().delete(entry)
+        self._control.delete(*self._where, self.layout.pack(gone.patterns), position)
+        return gone
+
+    def set_default(self, invocation: ir.Invocation | None) -> ir.Invocation:
+        """Set the default action; see `TableEntries.set_default`."""
+        default = super().set_default(invocation)
+        self._control.default(*self._where, *self._invocation(default))
+        return default
+
+    def _part(self, part: str, entry: ir.ConstEntry | None) -> Any:
+        match, position = (
+            (None, 0) if entry is None else (self.layout.pack(entry.patterns), self._place(entry))
+        )
+        words = self._control.part(*self._where, PARTS.index(part), match, position)
+        return _CMeter(words) if words and part == "direct meter" else words
+
+    def _insert(self, entry: ir.ConstEntry, position: int) -> None:
+        match, action, args = self._words(entry)
+        if self._control.insert(*self._where, match, position, action, args) != 0:
+            raise PipelineError(f"no memory for an entry of table {self.table.name}")
+
+    def _place(self, entry: ir.ConstEntry) -> int:
         """Return the position of an entry in the shared object.
 
         In a table of kind "ordered", entries are in the order of precedence; in a table of kind "code", in
@@ -136,6 +186,36 @@ class _CTable(TableEntries):
         if kind == "ordered":
             return self.position(entry)
         return self.entries().index(entry) if kind == "code" else 0
+
+    def _words(self, entry: ir.ConstEntry) -> tuple[bytes, int, bytes]:
+        action, args = self._invocation(entry.invocation)
+        return self.layout.pack(entry.patterns), action, args
+
+    def _invocation(self, invocation: ir.Invocation) -> tuple[int, bytes]:
+        number, masks = self._numbers[invocation.action]
+        args = zip(masks, invocation.args, strict=True)
+        return number, b"".join([packed(value & mask, ARG_WORDS) for mask, value in args])
+
+
+class _CMeter:
+    """A meter, given by the words of its C struct ``p4_meter``."""
+
+    def __init__(self, words: Any) -> None:
+        self._words = words
+
+    def read(self) -> MeterReading:
+        """Return the meter's rates and counts."""
+        words = self._words
+        counts = ((words[10], words[11]), (words[12], words[13]), (words[14], words[15]))
+        return MeterReading(MeterRates(words[2], words[3], words[6], words[7]) if words[0] else None, counts)
+
+    def configure(self, rates: MeterRates | None) -> None:
+        """Set the rates and fill the buckets; with `rates` None, mark all packets green."""
+        self._words[0] = int(rates is not None)
+        if rates is not None:
+            buckets = (rates.cir, rates.cburst, rates.cburst, 0, rates.pir, rates.pburst, rates.pburst, 0)
+            for position, word in enumerate(buckets, 2):
+                self._words[position] = word
 
 
 class CField(ctypes.Structure):
@@ -166,7 +246,7 @@ class CompiledPacket:
         self.frame = frame
 
 
-class CompiledPipeline(Tables[_CTable]):
+class CompiledPipeline(Pipeline):
     """A `Pipeline` whose data plane is the shared object `path`, built from `program`."""
 
     def __init__(self, program: ir.Program, path: Path, *, seed: int = 0) -> None:
@@ -183,7 +263,7 @@ class CompiledPipeline(Tables[_CTable]):
         self._state: int = state
         weakref.finalize(self, self._ops.destroy, state)
         self._tables = {
-            name: _CTable(program, number, table)
+            name: _CTable(program, table, self._control, state, number)
             for number, (name, table) in enumerate(program.tables.items())
         }
         numbers = itertools.count()
@@ -197,8 +277,6 @@ class CompiledPipeline(Tables[_CTable]):
             for name, digest in program.digests.items()
         ]
         self._out = ctypes.create_string_buffer(MAX_FRAME)
-        for table in self._tables.values():
-            self._install(table)
 
     @property
     def ops_address(self) -> int:
@@ -210,116 +288,13 @@ class CompiledPipeline(Tables[_CTable]):
         """Address of the program's ``struct p4_pipeline``, which lives as long as this object."""
         return self._state
 
-    # ----------------------------------------------------------------- tables
-
-    def insert(self, table: str, entry: ir.ConstEntry) -> None:
-        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
-        state = self._table(table)
-        canonical = state.insert(entry)
-        if self._insert(state, canonical, state.place(canonical)) != 0:
-            state.delete(canonical)
-            raise PipelineError(f"no memory for an entry of table {table}")
-
-    def modify(self, table: str, entry: ir.ConstEntry) -> None:
-        """Replace the action of the entry with the match of `entry`. Raises NoSuchEntry or BadEntry."""
-        state = self._table(table)
-        canonical = state.modify(entry)
-        match, action, args = self._words(state, canonical)
-        self._control.modify(self._state, state.id, match, state.place(canonical), action, args)
-
-    def delete(self, table: str, entry: ir.ConstEntry) -> None:
-        """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
-        state = self._table(table)
-        position = state.place(state.find(entry))
-        gone = state.delete(entry)
-        self._control.delete(self._state, state.id, state.layout.pack(gone.patterns), position)
-
-    def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
-        """Set the default action; None restores the program's default. Raises BadEntry."""
-        state = self._table(table)
-        self._set_default(state, state.set_default(invocation))
-
-    def _install(self, state: _CTable) -> None:
-        self._set_default(state, state.default)
-        if state.layout.kind in ("exact", "lpm", "ordered"):
-            entries = state.ordered() if state.layout.kind == "ordered" else state.entries()
-            for position, entry in enumerate(entries):
-                if self._insert(state, entry, position) != 0:
-                    raise PipelineError(f"no memory for the entries of table {state.layout.table.name}")
-
-    def _insert(self, state: _CTable, entry: ir.ConstEntry, position: int) -> int:
-        match, action, args = self._words(state, entry)
-        status: int = self._control.insert(self._state, state.id, match, position, action, args)
-        return status
-
-    def _set_default(self, state: _CTable, invocation: ir.Invocation) -> None:
-        action, args = self._invocation(state, invocation)
-        self._control.default(self._state, state.id, action, args)
-
-    def _words(self, state: _CTable, entry: ir.ConstEntry) -> tuple[bytes, int, bytes]:
-        action, args = self._invocation(state, entry.invocation)
-        return state.layout.pack(entry.patterns), action, args
-
-    def _invocation(self, state: _CTable, invocation: ir.Invocation) -> tuple[int, bytes]:
-        number, masks = state.actions[invocation.action]
-        args = zip(masks, invocation.args, strict=True)
-        return number, b"".join([packed(value & mask, ARG_WORDS) for mask, value in args])
-
     # ----------------------------------------------------------------- counters, meters and registers
-
-    def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Return (packets, bytes) of cell `index` of an indirect counter."""
-        cells = self._counter(name, index)
-        return cells[2 * index], cells[2 * index + 1]
 
     def read_counters(self, name: str) -> list[tuple[int, int]]:
         """Return (packets, bytes) of every cell of an indirect counter."""
-        size = self.program.counters[name].size
-        flat = self._counter(name, 0)[: 2 * size]
+        cells = self._control.counter(self._state, look_up(self._counters, "indirect counter", name))
+        flat = cells[: 2 * self.program.counters[name].size]
         return list(zip(flat[::2], flat[1::2], strict=True))
-
-    def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
-        """Set one cell of an indirect counter; see `Pipeline.write_counter`."""
-        cells = self._counter(name, index)
-        cells[2 * index], cells[2 * index + 1] = packets, bytes_
-
-    def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return (packets, bytes) of the hits on `entry` or, for None, of the misses. Raises NoSuchEntry."""
-        cell = self._part(table, "direct counter", entry)
-        return cell[0], cell[1]
-
-    def write_direct_counter(
-        self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
-    ) -> None:
-        """Set a direct counter; see `Pipeline.write_direct_counter`."""
-        cell = self._part(table, "direct counter", entry)
-        cell[0], cell[1] = packets, bytes_
-
-    def read_meter(self, name: str, index: int) -> MeterReading:
-        """Return the rates and counts of one meter of an array."""
-        return _read_meter(self._meter(name, index))
-
-    def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
-        """Set the rates of meter `index` of an array; with `rates` None, it marks all packets green."""
-        _configure_meter(self._meter(name, index), rates)
-
-    def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
-        """Return the meter reading of `entry` or, for None, of the default action. Raises NoSuchEntry."""
-        return _read_meter(self._part(table, "direct meter", entry))
-
-    def configure_direct_meter(
-        self, table: str, entry: ir.ConstEntry | None, rates: MeterRates | None
-    ) -> None:
-        """Set the rates of the meter of `entry` or, for None, of the default action. Raises NoSuchEntry."""
-        _configure_meter(self._part(table, "direct meter", entry), rates)
-
-    def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
-        """Return the time of the entry's last hit in microseconds. The table must have idle timeouts."""
-        return int(self._part(table, "idle timeout", entry)[0])
-
-    def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
-        """Record `now_us` as the time of the entry's last hit, from which its idle time counts."""
-        self._part(table, "idle timeout", entry)[0] = now_us
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
         """Remove and return the waiting digests as (name, values), in the order of the program's calls."""
@@ -354,29 +329,15 @@ class CompiledPipeline(Tables[_CTable]):
         self._control.write_register(self._state, number, index, _array([bits & MASK_64, bits >> 64]))
 
     def _counter(self, name: str, index: int) -> Any:
-        """Return the cells of an indirect counter. Raises NoSuchObject if it has no cell `index`."""
         number = look_up(self._counters, "indirect counter", name)
         check_index(name, index, self.program.counters[name].size)
-        return self._control.counter(self._state, number)
+        cells = self._control.counter(self._state, number)
+        return (ctypes.c_uint64 * 2).from_address(ctypes.addressof(cells.contents) + 16 * index)
 
     def _meter(self, name: str, index: int) -> Any:
         number = look_up(self._meters, "array of meters", name)
         check_index(name, index, self.program.meters[name].size)
-        return self._control.meter(self._state, number, index)
-
-    def _part(self, table: str, part: str, entry: ir.ConstEntry | None) -> Any:
-        """Return the 64-bit words of a part (see `PARTS`) of an entry or, for None, of the default action."""
-        state = self._table(table)
-        match, position = None, 0
-        if entry is not None:
-            known = state.find(entry)
-            match, position = state.layout.pack(known.patterns), state.place(known)
-        words = None
-        if has_part(state.layout.table, part):
-            words = self._control.part(self._state, state.id, PARTS.index(part), match, position)
-        if not words:
-            raise NoSuchObject(f"table {table} has no {part}")
-        return words
+        return _CMeter(self._control.meter(self._state, number, index))
 
     def _register(self, name: str, index: int) -> int:
         number = look_up(self._registers, "register", name)
@@ -448,17 +409,3 @@ class CompiledPipeline(Tables[_CTable]):
 
 def _array(words: Sequence[int]) -> Any:
     return (ctypes.c_uint64 * max(1, len(words)))(*words)
-
-
-def _read_meter(words: Any) -> MeterReading:
-    """Return the reading of a meter from the words of its C struct ``p4_meter``."""
-    counts = ((words[10], words[11]), (words[12], words[13]), (words[14], words[15]))
-    return MeterReading(MeterRates(words[2], words[3], words[6], words[7]) if words[0] else None, counts)
-
-
-def _configure_meter(words: Any, rates: MeterRates | None) -> None:
-    words[0] = int(rates is not None)
-    if rates is not None:
-        buckets = (rates.cir, rates.cburst, rates.cburst, 0, rates.pir, rates.pburst, rates.pburst, 0)
-        for position, word in enumerate(buckets, 2):
-            words[position] = word

@@ -10,9 +10,9 @@ canonical: entries with equal matches have equal patterns.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir import fold
@@ -21,23 +21,15 @@ from softswitch.engine.pipeline import BadEntry, EntryExists, NoSuchEntry, NoSuc
 
 PRIORITY_MATCHES = frozenset({"ternary", "range", "optional"})
 
+PARTS = ("direct counter", "direct meter", "idle timeout")
+"""Optional parts of an entry, in the order of ``enum`` P4_HITS ... in ``runtime/tables.h``."""
+
 Match = tuple[tuple[ir.Pattern, ...], int]
 
 
 def has_priorities(table: ir.Table) -> bool:
     """Return True if several entries may match and the highest priority wins."""
     return any(key.match in PRIORITY_MATCHES for key in table.keys)
-
-
-def has_part(table: ir.Table, part: str) -> bool:
-    """Return True if entries of `table` have a part: "direct counter", "direct meter" or "idle timeout"."""
-    match part:
-        case "direct counter":
-            return table.direct_counter is not None
-        case "direct meter":
-            return table.direct_meter is not None
-        case _:
-            return table.idle_timeout
 
 
 class TableEntries:
@@ -139,6 +131,24 @@ class TableEntries:
         self.default = self._canonical_invocation(invocation, as_default=True)
         return self.default
 
+    def part(self, part: str, entry: ir.ConstEntry | None) -> Any:
+        """Return a part of the stored entry with the match of `entry` or, for None, of the default action.
+
+        `part` is one of `PARTS`. Raises NoSuchEntry, or NoSuchObject if entries of this table lack the part.
+        """
+        table = self.table
+        present = (table.direct_counter is not None, table.direct_meter is not None, table.idle_timeout)
+        found = None
+        if present[PARTS.index(part)]:
+            found = self._part(part, None if entry is None else self.find(entry))
+        if not found:
+            raise NoSuchObject(f"table {table.name} has no {part}")
+        return found
+
+    def _part(self, part: str, entry: ir.ConstEntry | None) -> Any:
+        """Return a part of the stored entry `entry` or, for None, of the default action."""
+        raise NotImplementedError
+
     def _check_mutable(self) -> None:
         if self.table.const_entries:
             raise BadEntry(f"the entries of table {self.table.name} are constant")
@@ -220,44 +230,6 @@ class TableEntries:
         if self._prioritised:
             return -entry.priority
         return -sum(pattern.mask.bit_count() for pattern in entry.patterns if pattern.kind == "mask")
-
-
-_T = TypeVar("_T")
-_Table = TypeVar("_Table", bound=TableEntries)
-
-
-class Tables(Generic[_Table]):
-    """The tables of a program by name, and the methods of a `Pipeline` that read their entries."""
-
-    _tables: Mapping[str, _Table]
-
-    def entries(self, table: str) -> list[ir.ConstEntry]:
-        """Return all entries of a table: first the constant ones, then the others in order of insertion."""
-        return self._table(table).entries()
-
-    def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
-        return self._table(table).find(entry)
-
-    def default(self, table: str) -> ir.Invocation:
-        """Return the present default action, which runs on a miss."""
-        return self._table(table).default
-
-    def _table(self, name: str) -> _Table:
-        return look_up(self._tables, "table", name)
-
-
-def look_up(objects: Mapping[str, _T], kind: str, name: str) -> _T:
-    """Return an object of a program by its name. Raises NoSuchObject."""
-    if name not in objects:
-        raise NoSuchObject(f"no {kind} {name}; there are {', '.join(objects) or 'none'}")
-    return objects[name]
-
-
-def check_index(name: str, index: int, size: int) -> None:
-    """Raise NoSuchObject if the array `name` of `size` cells has no cell `index`."""
-    if not 0 <= index < size:
-        raise NoSuchObject(f"{name} has {size} cells, so no index {index}")
 
 
 def _is_canonical(match: str, full: int, pattern: ir.Pattern) -> bool:

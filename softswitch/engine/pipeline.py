@@ -25,8 +25,8 @@ egress                                    port, bytes
 
 The interface of a loaded P4 program in Python, the same for all back ends.
 
-Two classes implement `Pipeline`: the compiled one (`softswitch.engine.compiled`) and the
-interpreter (`softswitch.engine.interpreter`). Everything here is plain data and errors::
+Two classes derive from `Pipeline`: the compiled one (`softswitch.engine.compiled`) and the
+interpreter (`softswitch.engine.interpreter`). The errors are::
 
     PipelineError
     ├── NoCompiler       the C back end is requested and there is no working ``cc``
@@ -44,7 +44,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from softswitch.compiler.errors import Position
 
@@ -325,6 +325,22 @@ class Copy(ctypes.Structure):
     )
 
 
+T = TypeVar("T")
+
+
+def look_up(objects: Mapping[str, T], kind: str, name: str) -> T:
+    """Return an object of a program by its name. Raises NoSuchObject."""
+    if name not in objects:
+        raise NoSuchObject(f"no {kind} {name}; there are {', '.join(objects) or 'none'}")
+    return objects[name]
+
+
+def check_index(name: str, index: int, size: int) -> None:
+    """Raise NoSuchObject if the array `name` of `size` cells has no cell `index`."""
+    if not 0 <= index < size:
+        raise NoSuchObject(f"{name} has {size} cells, so no index {index}")
+
+
 Packet = Any
 """One packet between parser and deparser: opaque, valid only with the pipeline that made it."""
 
@@ -344,35 +360,51 @@ class Pipeline(Protocol):
     the longest prefix wins. Validate and order entries with `softswitch.engine.entries`.
 
     A pipeline has no lock: calls must not overlap.
+
+    A subclass has a `softswitch.engine.entries.TableEntries` for each table. Counters are lists of packets
+    and bytes; meters have the methods ``read`` and ``configure`` of `TokenMeter`.
     """
 
     program: ir.Program
+    _tables: Mapping[str, Any]
 
     # control plane -----------------------------------------------------------------
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
         """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
+        self._table(table).insert(entry)
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
         """Replace the action of the entry with the match of `entry`. Raises NoSuchEntry or BadEntry."""
+        self._table(table).modify(entry)
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
         """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
+        self._table(table).delete(entry)
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
         """Return all entries of a table: first the constant ones, then the others in order of insertion."""
+        found: list[ir.ConstEntry] = self._table(table).entries()
+        return found
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
         """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
+        found: ir.ConstEntry = self._table(table).find(entry)
+        return found
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
         """Set the default action; None restores the program's default. Raises BadEntry."""
+        self._table(table).set_default(invocation)
 
     def default(self, table: str) -> ir.Invocation:
         """Return the present default action, which runs on a miss."""
+        found: ir.Invocation = self._table(table).default
+        return found
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         """Return (packets, bytes) of cell `index` of an indirect counter."""
+        cell = self._counter(name, index)
+        return cell[0], cell[1]
 
     def read_counters(self, name: str) -> list[tuple[int, int]]:
         """Return (packets, bytes) of every cell of an indirect counter."""
@@ -386,9 +418,13 @@ class Pipeline(Protocol):
             packets: The cell's new number of packets.
             bytes_: The cell's new number of bytes.
         """
+        cell = self._counter(name, index)
+        cell[0], cell[1] = packets, bytes_
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
         """Return (packets, bytes) of the hits on `entry` or, for None, of the misses. Raises NoSuchEntry."""
+        cell = self._table(table).part("direct counter", entry)
+        return cell[0], cell[1]
 
     def write_direct_counter(
         self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
@@ -403,26 +439,36 @@ class Pipeline(Protocol):
 
         Raises NoSuchEntry.
         """
+        cell = self._table(table).part("direct counter", entry)
+        cell[0], cell[1] = packets, bytes_
 
     def read_meter(self, name: str, index: int) -> MeterReading:
         """Return the rates and counts of one meter of an array."""
+        reading: MeterReading = self._meter(name, index).read()
+        return reading
 
     def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
         """Set the rates of meter `index` of an array; with `rates` None, it marks all packets green."""
+        self._meter(name, index).configure(rates)
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
         """Return the meter reading of `entry` or, for None, of the default action. Raises NoSuchEntry."""
+        reading: MeterReading = self._table(table).part("direct meter", entry).read()
+        return reading
 
     def configure_direct_meter(
         self, table: str, entry: ir.ConstEntry | None, rates: MeterRates | None
     ) -> None:
         """Set the rates of the meter of `entry` or, for None, of the default action. Raises NoSuchEntry."""
+        self._table(table).part("direct meter", entry).configure(rates)
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
         """Return the time of the entry's last hit in microseconds. The table must have idle timeouts."""
+        return int(self._table(table).part("idle timeout", entry)[0])
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
         """Record `now_us` as the time of the entry's last hit, from which its idle time counts."""
+        self._table(table).part("idle timeout", entry)[0] = now_us
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
         """Remove and return the waiting digests as (name, values), in the order of the program's calls."""
@@ -432,6 +478,15 @@ class Pipeline(Protocol):
 
     def write_register(self, name: str, index: int, value: int) -> None:
         """Set one cell of a register."""
+
+    def _table(self, name: str) -> Any:
+        return look_up(self._tables, "table", name)
+
+    def _counter(self, name: str, index: int) -> Any:
+        """Return cell `index` of an indirect counter. Raises NoSuchObject."""
+
+    def _meter(self, name: str, index: int) -> Any:
+        """Return meter `index` of an array. Raises NoSuchObject."""
 
     # data plane --------------------------------------------------------------------
 

@@ -128,8 +128,12 @@ LOCALS = [
     ("action a() { hdr.h.a = @@q; }", "unknown name 'q'", None),
     # instances
     ("register<bit<8>>(@@0) r;", "a size of 0", None),
-    ("register<bit<8>>(4, 5) @@r;", "2 arguments for the constructor of register", "1"),
-    ("counter(4, @@3) c;", "int 3 cannot be the type of a counter or meter", "a CounterType"),
+    (
+        "register<bit<8>>(4, 5) @@r;",
+        "2 arguments for the constructor of register",
+        "the constructor of register(size)",
+    ),
+    ("counter(4, @@3) c;", "parameter 'type' is int 3, not CounterType", "CounterType"),
     ("@@K() k;", "unknown name 'K'", None),
     ("@@headers_t() k;", "'headers_t' cannot be instantiated", "an extern, control or parser"),
 ]

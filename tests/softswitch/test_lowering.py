@@ -162,9 +162,9 @@ def test_serialisable_enums_and_new_types_are_their_underlying_type():
 def test_a_hash_of_mixed_data():
     program = lowered("hash(meta.w, HashAlgorithm.crc32, 16w0, { hdr.h, meta.t, 4w3, { meta.x } }, 32w64);")
     (call,) = program.ingress
-    widths = [expr.type.width if isinstance(expr.type, ir.Bits) else "bool" for expr in call.args[3]]
+    widths = [expr.type.width if isinstance(expr.type, ir.Bits) else "bool" for expr in call.args[2]]
     assert widths == [8, 8, 8, 8, "bool", 4, 8]
-    assert [expr.type for expr in call.args[4]] == [ir.Bits(32)]
+    assert [expr.type for expr in call.args[3]] == [ir.Bits(32)]
 
 
 def test_the_new_version_of_v1model_has_typed_indices():

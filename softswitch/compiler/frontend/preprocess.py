@@ -25,6 +25,9 @@ from softswitch.compiler.ir import Position
 
 STANDARD_INCLUDES = Path(__file__).parents[1] / "include"
 
+_PARTS_OF_TOFINO = re.compile(r"tofino([12])_(arch|base|specs)\.p4")
+"""Files that programs for Tofino may include instead of tna.p4 or t2na.p4."""
+
 _MAX_INCLUDE_DEPTH = 64
 _MAX_BLANK_LINES = 8
 _NEEDS_ARGUMENT = frozenset(["define", "undef", "include", "if", "elif", "ifdef", "ifndef"])
@@ -202,7 +205,12 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
         raise CompileError((message[:1].lower() + message[1:]).strip(), pos)
 
     def on_file_open(self, is_system_include: bool, path: str) -> io.StringIO:
-        return io.StringIO(self._read(Path(path)))
+        file = Path(path)
+        if file.parent == STANDARD_INCLUDES and (part := _PARTS_OF_TOFINO.fullmatch(file.name)):
+            whole = {"1": "tna.p4", "2": "t2na.p4"}[part[1]] if part[2] == "arch" else "tofino_base.p4"
+            version = f"#ifndef __TARGET_TOFINO__\n#define __TARGET_TOFINO__ {part[1]}\n#endif\n"
+            return io.StringIO(f'{version}#include "{whole}"\n')
+        return io.StringIO(self._read(file))
 
     def on_include_not_found(self, malformed: bool, is_system: bool, directory: str, name: str) -> None:
         if malformed:

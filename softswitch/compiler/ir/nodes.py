@@ -395,7 +395,10 @@ class Emit(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Extern(SourceNode):
-    """A call of a v1model extern; `instance` is the control-plane name, or "" for functions.
+    """A call of an extern; `instance` is the control-plane name, or "" for functions.
+
+    For hashes and checksums, `instance` is the algorithm: one of v1model's ``HashAlgorithm`` or, for
+    CRCs that v1model lacks, of `softswitch.compiler.ir.crc`.
 
     =========================  ==========================================================
     function                   arguments
@@ -406,15 +409,15 @@ class Extern(SourceNode):
     ``direct_counter.count``   none: the table's `Apply` counts; this call does nothing
     ``meter.execute_meter``    (target), (index): the colour, 0 green, 1 yellow, 2 red
     ``digest``                 data…: sent to the control plane as a digest named `instance`
-    ``hash``                   (target), (algorithm), (base), data…, (max): ``base + H(data) % max`` in
-                               64 bits, then cut to the target's width; max 0 counts as 1 (as BMv2)
+    ``hash``                   (target), (base), data…, (max): ``base + H(data) % max`` in 64 bits,
+                               then cut to the target's width; max 0 counts as 1 (as BMv2)
     ``random``                 (target), (low), (high): bounds, both included
-    ``verify_checksum``        (condition), data…, (checksum), (algorithm)
-    ``update_checksum``        (condition), data…, (checksum), (algorithm)
+    ``verify_checksum``        (condition), data…, (checksum)
+    ``update_checksum``        (condition), data…, (checksum)
     ``verify_checksum_with_payload``, ``update_checksum_with_payload``   as without ``_with_payload``
     ``mark_to_drop``           none
-    ``clone``                  (type), (session)
-    ``clone_preserving_field_list``      (type), (session), (index)
+    ``clone``                  (session)
+    ``clone_preserving_field_list``      (session), (index)
     ``resubmit_preserving_field_list``   (index)
     ``recirculate_preserving_field_list``  (index)
     ``truncate``               (length in bytes)
@@ -424,8 +427,7 @@ class Extern(SourceNode):
     =========================  ==========================================================
 
     Each argument is a tuple of expressions: one for a scalar, any number for ``data``.
-    Algorithms and clone types are Enum constants; for CRCs that v1model lacks, see
-    `softswitch.compiler.ir.crc`. Data is concatenated in order, most significant bit first, and padded with
+    Data is concatenated in order, most significant bit first, and padded with
     zero bits at the end to whole bytes.
     """
 

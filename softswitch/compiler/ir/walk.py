@@ -78,6 +78,31 @@ def statement_expressions(statement: Stmt) -> Iterator[Expr]:
             yield from arg
 
 
+TARGETED = ("register.read", "meter.execute_meter", "hash", "random")
+"""Externs that assign to their first argument, and only read the other arguments."""
+
+
+def targets(statement: Stmt) -> tuple[Expr, ...]:
+    """Return the places to which a statement assigns values, without those of nested statements."""
+    match statement:
+        case ir.Assign(target):
+            return (target,)
+        case ir.Extern(function, _, args) if function in TARGETED:
+            return args[0]
+        case ir.Apply(_, hit, action):
+            return tuple(variable for variable in (hit, action) if variable is not None)
+        case _:
+            return ()
+
+
+def sources(statement: Stmt) -> Iterator[Expr]:
+    """Yield the outermost expressions of a statement except its `targets`."""
+    places = targets(statement)
+    for expr in statement_expressions(statement):
+        if not any(expr is place for place in places):
+            yield expr
+
+
 def nested_bodies(statement: Stmt) -> Iterator[tuple[Stmt, ...]]:
     """Yield the statement lists inside one statement."""
     for name in _BODIES[type(statement)]:
@@ -263,14 +288,12 @@ def frame_sums(body: Sequence[ir.Stmt]) -> dict[int, int]:
     found = {}
     for before, statement in pairwise(body):
         match before, statement:
-            case ir.Extract(header, None), ir.Extern(
-                "hash", _, (_, (ir.Const(ir.Enum() as kinds, kind),), *rest)
-            ):
-                if not isinstance(header.type, ir.Header) or kinds.members[kind] != "csum16":
+            case ir.Extract(header, None), ir.Extern("hash", "csum16", (_, _, data, _)):
+                if not isinstance(header.type, ir.Header):
                     continue
                 fields = [ir.Member(type_, header, name, pos=NOWHERE) for name, type_ in header.type.fields]
                 bits = sum(type_.width for _, type_ in header.type.fields if isinstance(type_, ir.Bits))
-                summed = list(map(without_positions, rest[1][1:]))
+                summed = list(map(without_positions, data[1:]))
                 if bits % 16 == 0 and list(map(without_positions, fields)) == summed:
                     found[id(statement)] = bits // 8
     return found
@@ -285,23 +308,10 @@ def variables_read_first(body: Iterable[ir.Stmt], assigned: set[str]) -> set[str
     """
     exposed: set[str] = set()
     for statement in body:
-        target: ir.Expr | None = None
-        reads: list[ir.Expr] = []
-        match statement:
-            case ir.Assign(target=target, value=value):
-                reads = [value]
-            case ir.Extern(function="register.read" | "meter.execute_meter" | "hash" | "random", args=args):
-                target, reads = args[0][0], [expr for arg in args[1:] for expr in arg]
-            case ir.Apply(hit=hit, action=action):
-                assigned |= {var.name for var in (hit, action) if var is not None}
-            case _:
-                reads = list(statement_expressions(statement))
-        if target is not None and not isinstance(target, ir.Var):
-            reads.append(target)
-        for read in reads:
+        places = targets(statement)
+        for read in (*sources(statement), *(place for place in places if not isinstance(place, ir.Var))):
             exposed |= {expr.name for expr in subexpressions(read) if isinstance(expr, ir.Var)} - assigned
-        if isinstance(target, ir.Var):
-            assigned.add(target.name)
+        assigned |= {place.name for place in places if isinstance(place, ir.Var)}
         nested = [set(assigned) for _ in nested_bodies(statement)]
         for inner, inner_assigned in zip(nested_bodies(statement), nested, strict=True):
             exposed |= variables_read_first(inner, inner_assigned)

@@ -38,6 +38,7 @@ from softswitch.compiler.lowering.blocks import Application, check_action, check
 from softswitch.compiler.lowering.check import known, reader, type_at, whole_number
 from softswitch.compiler.lowering.convert import fit, fits
 from softswitch.compiler.lowering.dispatch import call
+from softswitch.compiler.lowering.extern_calls import make_object
 from softswitch.compiler.lowering.flatten import flattened
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.passing import (
@@ -486,7 +487,7 @@ def _gather(program: ast.SourceProgram, name: str, single_access: bool) -> ir.Pr
 
 
 def _lowered(unit: Unit, program: ast.SourceProgram, name: str, single_access: bool) -> ir.Program:
-    unit.call, unit.statements = call, lower_statements
+    unit.call, unit.statements, unit.make_object = call, lower_statements, make_object
     unit.architecture = architecture = TNA if is_for_tofino(program.declarations) else V1MODEL
     main = declare_all(unit, program.declarations)
     if main is None:

@@ -8,14 +8,13 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks import apply_instance, apply_type
 from softswitch.compiler.lowering.check import evaluate, whole_number
-from softswitch.compiler.lowering.convert import expression, joined
+from softswitch.compiler.lowering.convert import joined
 from softswitch.compiler.lowering.extern_calls import (
     MethodCall,
     choose,
     extern_arguments,
+    foreign_call,
     hash_into,
-    leaves,
-    plain_target,
 )
 from softswitch.compiler.lowering.known_externs import call_extern_function, call_packet_method
 from softswitch.compiler.lowering.operators import is_valid
@@ -140,61 +139,6 @@ def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.CallExpr, m
 # --------------------------------------------------------------------------- extern objects
 
 
-def _checksum(call: MethodCall) -> Value:
-    """Emit the computation of the Internet checksum of the argument, and return the checksum."""
-    variable = call.body.temporary(ir.Bits(16), "checksum", call.pos)
-    limit = ir.Const(ir.Bits(32), 1 << 16, pos=call.pos)
-    call.body.out.append(hash_into(variable, "csum16", call.data(0), limit, call.pos))
-    return Run(ir.Bits(16), variable)
-
-
-def _cell(call: MethodCall, number: int) -> tuple[tuple[str, ...], ir.Expr]:
-    """Return the names of the registers that hold a register's scalars, and the index of the call's cell.
-
-    The index is saved in a variable if accesses to several registers could change it.
-    """
-    parts, index = call.body.unit.register_arrays[call.on.name].parts, call.scalar(number, "the index")
-    if len(parts) == 1 or isinstance(index, ir.Const):
-        return parts, index
-    return parts, call.body.held(index, "index", call.place(number))
-
-
-def _read_register(call: MethodCall) -> Value:
-    parts, index = _cell(call, 1)
-    for part, target in zip(parts, leaves(call.values[0], call.place(0)), strict=True):
-        variable, after = plain_target(call.body, target, call.place(0))
-        call.emit("register.read", (variable,), (index,), instance=part, after=after)
-    return Nothing()
-
-
-def _write_register(call: MethodCall) -> Value:
-    parts, index = _cell(call, 0)
-    pos = call.place(1)
-    stored = [expression(call.body, leaf, pos) for leaf in leaves(call.values[1], pos)]
-    for part, value in zip(parts, stored, strict=True):
-        call.emit("register.write", (index,), (value,), instance=part)
-    return Nothing()
-
-
-def _execute_meter(call: MethodCall) -> Value:
-    index = call.scalar(0, "the index")
-    variable, after = plain_target(call.body, call.values[1], call.place(1))
-    return call.emit("meter.execute_meter", (variable,), (index,), instance=call.on.name, after=after)
-
-
-def _read_colour(call: MethodCall) -> Value:
-    """Emit ``read`` of a direct meter: the colour that the packet got when the meter's table was applied."""
-    target = call.values[0]
-    scalar_type = t.lowered(type_of(target))
-    if not isinstance(target, Run) or not isinstance(scalar_type, ir.Bits):
-        raise CompileError(
-            f"a colour cannot be stored in {show(target)}", call.place(0), "a variable of type bit<W>"
-        )
-    colour = ir.Var(ir.Bits(2), call.on.colour, pos=call.pos)
-    call.body.out.append(ir.Assign(target.expr, ir.Cast(scalar_type, colour, pos=call.pos), pos=call.pos))
-    return Nothing()
-
-
 def _call_object(body: Body, base: Object, expr: ast.CallExpr, method: str) -> Value:
     overloads = [
         prototype
@@ -209,26 +153,13 @@ def _call_object(body: Body, base: Object, expr: ast.CallExpr, method: str) -> V
     what = f"{base.type.name}.{method}"
     prototype = choose(overloads, expr, what)
     known = {param.name: arg for param, arg in zip(base.decl.type_params, base.type.args, strict=True)}
-    if base.type.name not in OBJECTS:
-        return body.unit.architecture.call_object(body, base, prototype, expr, known)
-    call = MethodCall(body, method, extern_arguments(body, prototype, expr, what, known), expr, base)
-    match what:
-        case "register.read":
-            return _read_register(call)
-        case "register.write":
-            return _write_register(call)
-        case "counter.count":
-            return call.emit(what, (call.scalar(0, "the index"),), instance=base.name)
-        case "Checksum16.get":
-            return _checksum(call)
-        case "meter.execute_meter":
-            return _execute_meter(call)
-        case "direct_meter.read":
-            return _read_colour(call)
-        case "direct_counter.count":
-            return call.emit(what, instance=base.name)
-        case _:
+    handlers = body.unit.architecture.methods
+    handler = handlers.get(what) or handlers.get(base.type.name)
+    if handler is None:
+        if base.type.name in OBJECTS:
             raise Unsupported(what, expr.pos)
+        return foreign_call(body, prototype, expr, what, known)
+    return handler(MethodCall(body, method, extern_arguments(body, prototype, expr, what, known), expr, base))
 
 
 def call(body: Body, expr: ast.CallExpr) -> Value:

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.walk import path_of
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.check import evaluate_arguments, type_at
+from softswitch.compiler.lowering.check import evaluate, evaluate_arguments, known, type_at
 from softswitch.compiler.lowering.convert import expression, flatten
-from softswitch.compiler.lowering.instances import declare_instance
+from softswitch.compiler.lowering.instances import COLOUR, cells, declare_instance
 from softswitch.compiler.lowering.passing import (
     ParamRole,
     bind,
@@ -30,7 +31,7 @@ from softswitch.compiler.lowering.passing import (
     passed_to_nothing,
 )
 from softswitch.compiler.lowering.subroutines import formals_of, lower_body
-from softswitch.compiler.lowering.unit import Body, CodePlace, constant_body
+from softswitch.compiler.lowering.unit import Body, CodePlace, add_named, constant_body, ir_annotations
 from softswitch.compiler.lowering.values import (
     BlockDef,
     Default,
@@ -45,6 +46,7 @@ from softswitch.compiler.lowering.values import (
     TypeName,
     Value,
     Variable,
+    number_of,
     parts_of,
     show,
     type_of,
@@ -292,40 +294,128 @@ def hash_into(
     target: ir.Var, algorithm: str, data: Sequence[ir.Expr], limit: ir.Expr, pos: ir.Position
 ) -> ir.Extern:
     """Return the statement ``target = H(data) % limit``; `algorithm` is a name of v1model or of `ir.crc`."""
-    kind = ir.Const(ir.Enum("HashAlgorithm", (algorithm,)), 0, pos=pos)
     base = ir.Const(t.BIT32, 0, pos=pos)
-    return ir.Extern("hash", "", ((target,), (kind,), (base,), tuple(data), (limit,)), pos=pos)
+    return ir.Extern("hash", algorithm, ((target,), (base,), tuple(data), (limit,)), pos=pos)
 
 
-def enum_constant(value: Value, pos: ir.Position, what: str) -> tuple[ir.Const, str]:
-    """Return an argument that must be a constant of an enum, and the member's name. Raises CompileError."""
+def enum_member(value: Value, pos: ir.Position, what: str) -> str:
+    """Return the name of an argument that must be a constant of an enum. Raises CompileError."""
     match value:
-        case Run(_, ir.Const(ir.Enum(_, members), number) as constant):
-            return constant, members[number]
+        case Run(_, ir.Const(ir.Enum(_, members), number)):
+            return members[number]
     raise CompileError(f"{what} is {show(value)}, known only at run time", pos, "a member of the enum")
 
 
-def foreign_instance(
+@dataclass(frozen=True, slots=True)
+class Making:
+    """The construction of an object: its declaration, and the constructor's arguments by parameter name."""
+
+    body: Body
+    object: Object
+    decl: ast.Instantiation
+    args: Mapping[str, ast.Expr]
+    annotations: tuple[ir.Annotation, ...]
+
+    def value(self, name: str) -> Value:
+        """Return the value of an argument. Raises CompileError if it is not known at compile time."""
+        return known(self.body, self.args[name])
+
+    def number(self, name: str) -> int:
+        """Return the value of an argument that must be a number. Raises CompileError if it is not."""
+        value = self.value(name)
+        number = number_of(value)
+        if number is None:
+            raise CompileError(
+                f"{show(value)} does not fit parameter {name!r}", self.args[name].pos, "a number"
+            )
+        return number
+
+    def member(self, name: str, what: str) -> str:
+        """Return the name of an argument that must be a constant of an enum; `what` names it in errors."""
+        return enum_member(self.value(name), self.args[name].pos, what)
+
+    def size(self) -> int:
+        """Return the argument `size`, a number of cells. Raises CompileError if it is out of range."""
+        return cells(self.body, self.args["size"])
+
+    def unit(self) -> str:
+        """Return the argument `type`: the unit of a counter or meter."""
+        return self.member("type", "the type of a counter or meter").lower()
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The position and the annotations, as keyword arguments for an object of the IR."""
+        return {"pos": self.decl.pos, "annotations": self.annotations}
+
+    def other(self, name: str, *types: str) -> Object:
+        """Return an argument that must be an object of one of the externs `types`. Raises CompileError."""
+        found = evaluate(self.body, self.args[name])
+        if not isinstance(found, Object) or found.type.name not in types:
+            raise CompileError(
+                f"{show(found)} does not fit parameter {name!r}", self.args[name].pos, " or ".join(types)
+            )
+        return found
+
+
+def make_object(
     body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
 ) -> Object:
-    """Report an extern that v1model lacks; return an object of it, so that checking can continue."""
-    unsupported = f"extern {symbol.decl.name!r}: v1model has none of that name"
-    body.unit.refuse(Unsupported(unsupported, decl.pos))
-    return checked_instance(body, symbol, ref, decl, name)
+    """Add an object of one of the architecture's externs to the program and return it. Raises CompileError.
+
+    Report an extern that the architecture lacks, and return an object of it, so that checking can continue.
+    """
+    architecture, extern = body.unit.architecture, symbol.decl.name
+    maker = architecture.makers.get(extern)
+    if maker is None:
+        body.unit.refuse(architecture.unsupported(f"extern {extern!r}", architecture.makers, decl.pos))
+    with body.unit.scratch():  # the bodies of its methods are lowered at their calls
+        plain = checked_instance(body, symbol, ref, decl, name)
+    if maker is None:
+        return plain
+    call = ast.CallExpr(ast.Name(ref.name, ref.absolute, pos=ref.pos), (), decl.args, pos=decl.pos)
+    constructor = choose([m for m in symbol.decl.methods if m.result is None], call, name)
+    params = [param.name for param in constructor.params]
+    args = {arg.name or param: arg.value for param, arg in zip(params, decl.args, strict=False)}
+    assert all(param.name in args or is_optional(param) for param in constructor.params)
+    annotations = ir_annotations(decl.annotations)
+    return maker(Making(body, replace(plain, annotations=annotations), decl, args, annotations))
 
 
-def foreign_method(
-    body: Body, base: Object, prototype: ast.Prototype, expr: ast.CallExpr, known: Mapping[str, t.Type]
-) -> Value:
-    """Check a method call of an object whose extern v1model lacks; the object's error is already reported."""
-    return foreign_call(body, prototype, expr, f"{base.type.name}.{prototype.name}", known)
+def plain_object(making: Making) -> Object:
+    """Return an object that the program needs no more of than its calls."""
+    return making.object
 
 
-def foreign_function(body: Body, prototype: ast.Prototype, expr: ast.CallExpr, name: str) -> Value:
-    """Report an extern function that v1model lacks, and check its call."""
-    message = f"extern function {name!r}: v1model has none of that name"
-    body.unit.refuse(Unsupported(message, expr.pos))
-    return foreign_call(body, prototype, expr, name, {})
+def make_counter(making: Making) -> Object:
+    """Add an array of counters to the program."""
+    counter = ir.Counter(making.object.name, making.unit(), making.size(), None, **making.common)
+    add_named(making.body.unit.counters, counter)
+    return making.object
+
+
+def make_meter(making: Making) -> Object:
+    """Add an array of meters to the program."""
+    meter = ir.Meter(making.object.name, making.unit(), making.size(), None, **making.common)
+    add_named(making.body.unit.meters, meter)
+    return making.object
+
+
+def make_direct_counter(making: Making) -> Object:
+    """Return a direct counter, which the table that names it adds to the program."""
+    return replace(making.object, unit=making.unit())
+
+
+def make_direct_meter(making: Making) -> Object:
+    """Return a direct meter, which the table that names it adds to the program."""
+    colour = making.body.unit.variable(f"{making.object.name}.colour", COLOUR)
+    return replace(making.object, unit=making.unit(), colour=colour)
+
+
+def make_profile(making: Making, *, selector: bool = False) -> Object:
+    """Add an action profile or, with `selector`, an action selector to the program."""
+    profile = ir.ActionProfile(making.object.name, making.size(), selector, **making.common)
+    add_named(making.body.unit.action_profiles, profile)
+    return making.object
 
 
 def checked_instance(

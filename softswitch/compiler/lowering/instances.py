@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -18,11 +17,9 @@ from softswitch.compiler.lowering.unit import (
     add_named,
     applications,
     control_name,
-    ir_annotations,
     spelling,
 )
 from softswitch.compiler.lowering.values import (
-    OBJECTS,
     Block,
     BlockDef,
     ExternDef,
@@ -63,7 +60,7 @@ def _instance(
 ) -> Symbol:
     match symbol:
         case ExternDef():
-            return Variable(_make_object(body, symbol, ref, decl, name), pos=decl.pos)
+            return Variable(body.unit.make_object(body, symbol, ref, decl, name), pos=decl.pos)
         case BlockDef():
             if decl.initializer is not None:
                 raise CompileError(
@@ -179,48 +176,6 @@ def _block_argument(
 # --------------------------------------------------------------------------- extern objects
 
 
-def _make_object(
-    body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
-) -> Object:
-    if symbol.decl.name not in OBJECTS:
-        return body.unit.architecture.make_object(body, symbol, ref, decl, name)
-    if decl.initializer is not None:
-        raise CompileError(
-            f"extern {ref.name!r} has no abstract methods", decl.pos, "no { … } after the instance"
-        )
-    type_ = type_at(body, ref)
-    assert isinstance(type_, t.ExternType)
-    annotations = ir_annotations(decl.annotations)
-    what = f"the constructor of {ref.name}"
-    constructor = next(
-        (m for m in symbol.decl.methods if m.result is None and len(m.params) == len(decl.args)), None
-    )
-    if constructor is None:
-        counts = [str(len(m.params)) for m in symbol.decl.methods if m.result is None]
-        raise CompileError(f"{len(decl.args)} arguments for {what}", decl.pos, " or ".join(counts))
-    args = bind(what, constructor.params, decl.args, decl.pos)
-    unit = body.unit
-    made = Object(type_, symbol.decl, name, pos=decl.pos, annotations=annotations)
-    match symbol.decl.name:
-        case "register":
-            make_register(body, type_.args[0], cells(body, args[0]), name, decl, annotations)
-        case "counter":
-            size, kind = cells(body, args[0]), unit_of(body, args[1], "CounterType")
-            counter = ir.Counter(name, kind, size, None, pos=decl.pos, annotations=annotations)
-            add_named(unit.counters, counter)
-        case "meter":
-            size, kind = cells(body, args[0]), unit_of(body, args[1], "MeterType")
-            add_named(unit.meters, ir.Meter(name, kind, size, None, pos=decl.pos, annotations=annotations))
-        case "direct_meter":
-            kind = unit_of(body, args[0], "MeterType")
-            return replace(made, unit=kind, colour=unit.variable(f"{name}.colour", COLOUR))
-        case "action_profile" | "action_selector" as what:
-            return _make_profile(body, made, args, selector=what == "action_selector")
-        case "direct_counter":
-            return replace(made, unit=unit_of(body, args[0], "CounterType"))
-    return made
-
-
 def make_register(
     body: Body,
     cell: t.Type,
@@ -263,19 +218,6 @@ def make_register(
         )
 
 
-def _make_profile(body: Body, made: Object, args: Sequence[ast.Expr], *, selector: bool) -> Object:
-    size = cells(body, args[1 if selector else 0])
-    algorithm = ""
-    if selector:
-        kind = known(body, args[0])
-        if not (isinstance(kind, Run) and isinstance(kind.type, ir.Enum) and isinstance(kind.expr, ir.Const)):
-            raise CompileError(f"{show(kind)} cannot be the algorithm", args[0].pos, "a HashAlgorithm")
-        algorithm = kind.type.members[kind.expr.value]
-    profile = ir.ActionProfile(made.name, size, selector, pos=made.pos, annotations=made.annotations)
-    add_named(body.unit.action_profiles, profile)
-    return replace(made, unit=algorithm)
-
-
 def make_in_place(body: Body, prop: ast.Property, prefix: str, expected: str) -> Object:
     """Return the object that a table's property constructs; its name begins with `prefix`."""
     call = prop.value
@@ -287,7 +229,8 @@ def make_in_place(body: Body, prop: ast.Property, prefix: str, expected: str) ->
     if not isinstance(symbol, ExternDef):
         raise CompileError(f"this is no {prop.name}", prop.value.pos, expected)
     decl = ast.Instantiation(ref, call.args, prop.name, None, pos=prop.pos, annotations=prop.annotations)
-    return _make_object(body, symbol, ref, decl, control_name(prefix, decl.name, decl.annotations))
+    name = control_name(prefix, decl.name, decl.annotations)
+    return body.unit.make_object(body, symbol, ref, decl, name)
 
 
 def cells(body: Body, expr: ast.Expr) -> int:
@@ -296,11 +239,3 @@ def cells(body: Body, expr: ast.Expr) -> int:
     if not 0 < size <= MAX_REGISTER:
         raise CompileError(f"a size of {size}", expr.pos, f"1 to {MAX_REGISTER}")
     return size
-
-
-def unit_of(body: Body, expr: ast.Expr, enum: str) -> str:
-    """Return the unit of a counter or meter, a member of `enum`. Raises CompileError."""
-    value = known(body, expr)
-    if isinstance(value, Run) and isinstance(value.expr, ir.Const) and isinstance(value.type, ir.Enum):
-        return value.type.members[value.expr.value]
-    raise CompileError(f"{show(value)} cannot be the type of a counter or meter", expr.pos, f"a {enum}")

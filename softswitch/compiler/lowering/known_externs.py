@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -10,13 +10,15 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.walk import path_of
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.check import evaluate, evaluate_as, type_at, writable
-from softswitch.compiler.lowering.convert import bits_cast, convert, expression, mismatch, store
+from softswitch.compiler.lowering.convert import bits_cast, convert, expression, joined, mismatch, store
 from softswitch.compiler.lowering.extern_calls import (
     ExternCall,
+    MethodCall,
     choose,
-    enum_constant,
+    enum_member,
     extern_arguments,
     foreign_call,
+    hash_into,
     leaves,
     plain_target,
 )
@@ -252,7 +254,14 @@ def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.CallExpr
     """Emit a call of an extern function. Raises CompileError."""
     prototype = choose(symbol.overloads, expr, name)
     if name not in _FUNCTIONS:
-        return body.unit.architecture.call_function(body, prototype, expr, name)
+        architecture = body.unit.architecture
+        handler = architecture.functions.get(name)
+        if handler is not None:
+            return handler(ExternCall(body, name, extern_arguments(body, prototype, expr, name), expr))
+        body.unit.refuse(
+            architecture.unsupported(f"extern function {name!r}", architecture.functions, expr.pos)
+        )
+        return foreign_call(body, prototype, expr, name, {})
     stages, counts, lower = _FUNCTIONS[name]
     if len(prototype.params) not in counts:
         message = (
@@ -285,15 +294,15 @@ def _hash(call: ExternCall) -> Value:
     variable, after = _bits_target(call, "a hash cannot be stored in")
     algorithm, base = _algorithm(call, 1), call.scalar(2, "the base", 64)
     data, most = call.data(3), call.scalar(4, "the maximum", 64)
-    return call.emit("hash", (variable,), (algorithm,), (base,), data, (most,), after=after)
+    return call.emit("hash", (variable,), (base,), data, (most,), instance=algorithm, after=after)
 
 
-def _algorithm(call: ExternCall, number: int) -> ir.Const:
+def _algorithm(call: ExternCall, number: int) -> str:
     pos = call.place(number)
-    algorithm, name = enum_constant(call.values[number], pos, "the algorithm")
+    name = enum_member(call.values[number], pos, "the algorithm")
     if name == "random":
         raise Unsupported("HashAlgorithm.random", pos, "random()")
-    return algorithm
+    return name
 
 
 def _random(call: ExternCall) -> Value:
@@ -308,7 +317,11 @@ def _checksum(call: ExternCall) -> Value:
     if call.name.startswith("update") and path_of(checksum.expr) is None:
         raise Unsupported("a checksum in a slice or behind a run-time index", call.place(2), "a header field")
     condition, data = call.expression(0), call.data(1)
-    return call.emit(call.name, (condition,), data, (checksum.expr,), (_algorithm(call, 3),))
+    match checksum.expr:
+        case ir.Member(base=header) if call.name.startswith("verify") and isinstance(header.type, ir.Header):
+            # BMv2 accepts a checksum whose header is absent.
+            condition = joined("&&", ir.IsValid(t.BOOL, header, pos=call.pos), condition, call.pos)
+    return call.emit(call.name, (condition,), data, (checksum.expr,), instance=_algorithm(call, 3))
 
 
 def _mark_to_drop(call: ExternCall) -> Value:
@@ -327,23 +340,23 @@ def _mark_to_drop(call: ExternCall) -> Value:
 
 
 def _clone(call: ExternCall) -> Value:
-    kind, session = _clone_kind(call), call.scalar(1, "the session")
+    _check_clone_kind(call)
+    session = call.scalar(1, "the session")
     if call.name == "clone3":
         number = _legacy_field_list(call, 2)
     elif len(call.values) == 3:
         number = _list_number(call, 2)
     else:
-        return call.emit("clone", (kind,), (session,))
-    return call.emit("clone_preserving_field_list", (kind,), (session,), (number,))
+        return call.emit("clone", (session,))
+    return call.emit("clone_preserving_field_list", (session,), (number,))
 
 
-def _clone_kind(call: ExternCall) -> ir.Const:
+def _check_clone_kind(call: ExternCall) -> None:
     pos, stage = call.place(0), call.body.stage
-    kind, found = enum_constant(call.values[0], pos, "the clone type")
+    found = enum_member(call.values[0], pos, "the clone type")
     right = "I2E" if stage is Stage.INGRESS else "E2E"
     if found != right:
         raise Unsupported(f"CloneType.{found} in {stage.name.lower()}", pos, f"CloneType.{right}")
-    return kind
 
 
 def _verify(call: ExternCall) -> Value:
@@ -417,3 +430,74 @@ _FUNCTIONS: dict[str, tuple[tuple[Stage, ...], tuple[int, ...], Callable[[Extern
     "static_assert": ((), (1, 2), _static_assert),
     "digest": ((Stage.INGRESS,), (2,), _digest),
 }
+
+# --------------------------------------------------------------------------- methods of v1model's externs
+
+
+def _checksum16(call: MethodCall) -> Value:
+    """Emit the computation of the Internet checksum of the argument, and return the checksum."""
+    variable = call.body.temporary(ir.Bits(16), "checksum", call.pos)
+    limit = ir.Const(ir.Bits(32), 1 << 16, pos=call.pos)
+    call.body.out.append(hash_into(variable, "csum16", call.data(0), limit, call.pos))
+    return Run(ir.Bits(16), variable)
+
+
+def _cell(call: MethodCall, number: int) -> tuple[tuple[str, ...], ir.Expr]:
+    """Return the names of the registers that hold a register's scalars, and the index of the call's cell.
+
+    The index is saved in a variable if accesses to several registers could change it.
+    """
+    parts, index = call.body.unit.register_arrays[call.on.name].parts, call.scalar(number, "the index")
+    if len(parts) == 1 or isinstance(index, ir.Const):
+        return parts, index
+    return parts, call.body.held(index, "index", call.place(number))
+
+
+def _read_register(call: MethodCall) -> Value:
+    parts, index = _cell(call, 1)
+    for part, target in zip(parts, leaves(call.values[0], call.place(0)), strict=True):
+        variable, after = plain_target(call.body, target, call.place(0))
+        call.emit("register.read", (variable,), (index,), instance=part, after=after)
+    return Nothing()
+
+
+def _write_register(call: MethodCall) -> Value:
+    parts, index = _cell(call, 0)
+    pos = call.place(1)
+    stored = [expression(call.body, leaf, pos) for leaf in leaves(call.values[1], pos)]
+    for part, value in zip(parts, stored, strict=True):
+        call.emit("register.write", (index,), (value,), instance=part)
+    return Nothing()
+
+
+def _execute_meter(call: MethodCall) -> Value:
+    index = call.scalar(0, "the index")
+    variable, after = plain_target(call.body, call.values[1], call.place(1))
+    return call.emit("meter.execute_meter", (variable,), (index,), instance=call.on.name, after=after)
+
+
+def _read_colour(call: MethodCall) -> Value:
+    """Emit ``read`` of a direct meter: the colour that the packet got when the meter's table was applied."""
+    target = call.values[0]
+    scalar_type = t.lowered(type_of(target))
+    if not isinstance(target, Run) or not isinstance(scalar_type, ir.Bits):
+        raise CompileError(
+            f"a colour cannot be stored in {show(target)}", call.place(0), "a variable of type bit<W>"
+        )
+    colour = ir.Var(ir.Bits(2), call.on.colour, pos=call.pos)
+    call.body.out.append(ir.Assign(target.expr, ir.Cast(scalar_type, colour, pos=call.pos), pos=call.pos))
+    return Nothing()
+
+
+METHODS: Mapping[str, Callable[[MethodCall], Value]] = {
+    "register.read": _read_register,
+    "register.write": _write_register,
+    "counter.count": lambda call: call.emit(
+        "counter.count", (call.scalar(0, "the index"),), instance=call.on.name
+    ),
+    "Checksum16.get": _checksum16,
+    "meter.execute_meter": _execute_meter,
+    "direct_meter.read": _read_colour,
+    "direct_counter.count": lambda call: call.emit("direct_counter.count", instance=call.on.name),
+}
+"""The methods of v1model's externs."""

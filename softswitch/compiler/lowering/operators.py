@@ -29,6 +29,7 @@ from softswitch.compiler.lowering.values import (
     Text,
     Value,
     constant,
+    number_of,
     parts_of,
     show,
     type_of,
@@ -360,7 +361,7 @@ def _outcome(body: Body, outcome: ApplyOutcome, expr: ast.MemberExpr) -> Value:
 def index_of(base: Value, index: Value, expr: ast.IndexExpr) -> Value:
     """Return ``base[index]`` of a header stack or tuple. Raises CompileError."""
     shape = t.base(base.type) if isinstance(base, Run | GroupValue) else None
-    number = _constant_index(index)
+    number = number_of(index)
     if isinstance(shape, t.StackType):
         return _element(base, shape, index, number, expr)
     if isinstance(shape, t.Tuple):
@@ -376,14 +377,6 @@ def index_of(base: Value, index: Value, expr: ast.IndexExpr) -> Value:
         member = ir.Member(lowered, base.expr, f"f{number}", pos=expr.pos)
         return Run(shape.elements[number], member, base.writable, base.why)
     raise CompileError(f"there is no index into {show(base)}", expr.pos, "a header stack or tuple")
-
-
-def _constant_index(index: Value) -> int | None:
-    match index:
-        case Number(value) | Run(_, ir.Const(_, value)):
-            return value
-        case _:
-            return None
 
 
 def _check_range(number: int, size: int, what: str, expr: ast.IndexExpr) -> None:

@@ -6,7 +6,7 @@ the scope of their declaration. This module also has queries of the syntax tree 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -96,6 +96,7 @@ class Unit:
         self.instantiated: set[int] = set()  # ids of used declarations of controls, parsers and functions
         # Functions of modules that import this one, for mutual recursion: `lower` sets them.
         self.call: Callable[[Body, ast.CallExpr], Value]
+        self.make_object: Callable[[Body, ExternDef, ast.NamedType, ast.Instantiation, str], Object]
         self.architecture: Architecture
         self.packages: dict[
             str, ast.Instantiation
@@ -209,9 +210,14 @@ class Architecture:
     Attributes:
         checks: Name and number of blocks of the package whose arguments `lower` checks itself; None: none.
         parts: Names of packages whose instances may be arguments of the main package.
-        make_object: Makes an instance of an extern that only this architecture has.
-        call_object: Lowers a call of a method of such an instance.
-        call_function: Lowers a call of an extern function that only this architecture has.
+        makers: For each extern, the function that adds an instance to the program, which gets an
+            `extern_calls.Making`.
+        methods: For an extern, or one of its methods (``register.read``), the function that lowers a call,
+            which gets an `extern_calls.MethodCall`.
+        functions: For each extern function, the function that lowers a call, which gets an
+            `extern_calls.ExternCall`.
+        lacks: End of the message that the architecture lacks an extern or extern function. If empty, the
+            message lists those that the architecture has.
         check: Raises Unsupported if the main package is not one of the architecture's.
         lower: Lowers the blocks of ``main``. Returns a function that must be called after all other code has
             been checked, and which returns fields of the `ir.Program`. The function's argument: True to raise
@@ -220,11 +226,16 @@ class Architecture:
 
     checks: tuple[str, int] | None
     parts: tuple[str, ...]
-    make_object: Callable[[Body, ExternDef, ast.NamedType, ast.Instantiation, str], Object]
-    call_object: Callable[[Body, Object, ast.Prototype, ast.CallExpr, Mapping[str, t.Type]], Value]
-    call_function: Callable[[Body, ast.Prototype, ast.CallExpr, str], Value]
+    makers: Mapping[str, Callable[[Any], Object]]
+    methods: Mapping[str, Callable[[Any], Value]]
+    functions: Mapping[str, Callable[[Any], Value]]
+    lacks: str
     check: Callable[[Unit, ast.Instantiation], None]
     lower: Callable[[Unit, ast.Instantiation], Callable[[bool], Fields]]
+
+    def unsupported(self, what: str, known: Iterable[str], pos: ir.Position) -> Unsupported:
+        """Return the error for an extern or extern function that this architecture lacks."""
+        return Unsupported(what + self.lacks, pos, None if self.lacks else ", ".join(sorted(known)))
 
 
 @dataclass(frozen=True, slots=True)

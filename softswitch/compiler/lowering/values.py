@@ -188,6 +188,15 @@ def is_constant(value: Value) -> bool:
             return True
 
 
+def number_of(value: Value) -> int | None:
+    """Return the number that a value is; None if it is not a compile-time constant."""
+    match value:
+        case Number(number) | Run(_, ir.Const(_, number)):
+            return number
+        case _:
+            return None
+
+
 def constant(type_: t.Type, number: int, pos: ir.Position) -> Run:
     """Return the constant `number` of a scalar type."""
     scalar = t.lowered(type_)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import NOWHERE
-from softswitch.compiler.ir.walk import subexpressions
+from softswitch.compiler.ir.walk import TARGETED, subexpressions
 from softswitch.compiler.undefined.conditions import Finding, Reader, assume, matching, not_matching, shown
 from softswitch.compiler.undefined.state import (
     DROP_PORT,
@@ -42,9 +42,6 @@ from softswitch.compiler.undefined.state import (
     stack_size,
 )
 
-_TARGETS = ("register.read", "meter.execute_meter", "hash", "random")
-"""Externs that write to their first argument."""
-
 
 @dataclass(slots=True)
 class Exploration:
@@ -64,7 +61,7 @@ def _extern(e: Exploration, s: ir.Extern, state: PathState) -> None:
     if function.startswith(("verify_checksum", "update_checksum")):
         _checksum(e, s, state)
         return
-    inputs = args[1:] if function in _TARGETS else args
+    inputs = args[1:] if function in TARGETED else args
     for arg in inputs:
         for expr in arg:
             e.reader.reads(expr, state)
@@ -76,7 +73,7 @@ def _extern(e: Exploration, s: ir.Extern, state: PathState) -> None:
             e.reader.bounded(args[1][0], e.program.meters[s.instance].size, s.instance, s.pos, state)
             state.assign(args[0][0], fitted(args[0][0].type, 0, 2, trusted=False))
         case "hash":
-            base, most = state.value(args[2][0]), state.value(args[-1][0])
+            base, most = state.value(args[1][0]), state.value(args[-1][0])
             high = base.high + max(most.high, 1) - 1
             trusted = base.trusted and most.trusted
             state.assign(args[0][0], fitted(args[0][0].type, base.low, high, trusted=trusted))
@@ -93,13 +90,13 @@ def _extern(e: Exploration, s: ir.Extern, state: PathState) -> None:
 def _checksum(e: Exploration, s: ir.Extern, state: PathState) -> None:
     e.reader.reads(s.args[0][0], state)
     update = s.function.startswith("update")
-    inputs = s.args[1:-2] if update else s.args[1:-1]
+    inputs = s.args[1:-1] if update else s.args[1:]
     for where in assume(state.copy(), s.args[0][0], True):
         for arg in inputs:
             for expr in arg:
                 e.reader.reads(expr, where)
     if update:
-        target = s.args[-2][0]
+        target = s.args[-1][0]
         certain = state.value(s.args[0][0]).only == 1
         place, undefined = state.place(target), state.unset_at(target)
         state.assign(target, None)

@@ -25,12 +25,11 @@ from typing import TypeGuard
 from softswitch.compiler import ir
 from softswitch.compiler.choice import Choice
 from softswitch.compiler.ir.verify import MAX_COMPUTED
-from softswitch.compiler.ir.walk import with_expressions, with_operands, with_parts
+from softswitch.compiler.ir.walk import TARGETED, with_expressions, with_operands, with_parts
 
 _BOOL = ir.Bool()
 _DRAW = 32
 """Number of bits of one random number."""
-_TARGETS = ("register.read", "meter.execute_meter", "hash", "random")
 
 
 def settled(program: ir.Program, choice: Choice | None) -> ir.Program:
@@ -261,6 +260,6 @@ def _written(function: str, count: int) -> str:
 
     `count` is the number of arguments of the call. Return "" if the call writes no argument.
     """
-    if function in _TARGETS:
+    if function in TARGETED:
         return "0"
-    return str(count - 2) if function.startswith("update_checksum") else ""
+    return str(count - 1) if function.startswith("update_checksum") else ""

@@ -18,7 +18,9 @@ from softswitch.compiler.ir.walk import (
     all_statements,
     statement_expressions,
     subexpressions,
+    targets,
     variables_read_first,
+    with_expressions,
     without_positions,
 )
 
@@ -58,21 +60,10 @@ class _Joiner:
         for key, group in groupby(statements, self._decision):
             run = list(group)
             if key is None or len(run) < MIN_TABLES:
-                joined += map(self._nested, run)
+                joined += (with_expressions(s, lambda _, expr: expr, self.body) for s in run)
             else:
                 joined += self._join([self._program.tables[s.table] for s in run if isinstance(s, ir.Apply)])
         return tuple(joined)
-
-    def _nested(self, s: ir.Stmt) -> ir.Stmt:
-        match s:
-            case ir.If(_, then, otherwise):
-                return replace(s, then=self.body(then), otherwise=self.body(otherwise))
-            case ir.Inlined(body):
-                return replace(s, body=self.body(body))
-            case ir.Switch(_, cases):
-                return replace(s, cases=tuple((constants, self.body(body)) for constants, body in cases))
-            case _:
-                return s
 
     def _decision(self, s: ir.Stmt) -> Hashable:
         """Return the keys and patterns of the table that `s` applies; None if `s` cannot be joined."""
@@ -88,7 +79,8 @@ class _Joiner:
         if any(each.args for each in invoked) or not all(_is_simple(body) for body in bodies):
             return None
         reads = {_root_and_field(expr) for key in keys for expr in subexpressions(key)} - {None}
-        if any(_root_and_field(target) in reads for body in bodies for target in _targets(body)):
+        statements = (s for body in bodies for s in all_statements(body))
+        if any(_root_and_field(target) in reads for s in statements for target in targets(s)):
             return None
         return keys, tuple((entry.patterns, entry.priority) for entry in table.entries)
 
@@ -143,15 +135,6 @@ def _is_simple(body: Iterable[ir.Stmt]) -> bool:
         or (isinstance(s, ir.Extern) and s.function in ("register.read", "register.write"))
         for s in all_statements(body)
     )
-
-
-def _targets(body: Iterable[ir.Stmt]) -> Iterator[ir.Expr]:
-    for s in all_statements(body):
-        match s:
-            case ir.Assign(target=target):
-                yield target
-            case ir.Extern(function="register.read", args=args):
-                yield args[0][0]
 
 
 def _root_and_field(expr: ir.Expr) -> tuple[str, ...] | None:

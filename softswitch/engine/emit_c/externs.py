@@ -90,9 +90,9 @@ def _mark_to_drop(body: BodyWriter, call: ir.Extern) -> None:
 def _clone(body: BodyWriter, call: ir.Extern) -> None:
     body.out.line(
         "v->request.clone = 1;",
-        f"v->request.clone_session = (uint16_t)({body.expressions.text(call.args[1][0])});",
+        f"v->request.clone_session = (uint16_t)({body.expressions.text(call.args[0][0])});",
     )
-    fields = body.expressions.text(call.args[2][0]) if len(call.args) > 2 else "-1"
+    fields = body.expressions.text(call.args[1][0]) if len(call.args) > 1 else "-1"
     body.out.line(f"v->request.clone_fields = (int32_t)({fields});")
 
 
@@ -161,13 +161,11 @@ def _cut(text: str, bits: int, target: ir.Expr) -> str:
 # --------------------------------------------------------------------------- hashes and checksums
 
 
-def algorithm(expr: ir.Expr) -> str:
-    """Return the name of a hash algorithm. Raises Unsupported for unknown algorithms."""
-    if not isinstance(expr, ir.Const) or not isinstance(expr.type, ir.Enum):
-        raise Unsupported("a hash algorithm that is not a constant", expr.pos)
-    name = expr.type.members[expr.value]
+def _algorithm(call: ir.Extern) -> str:
+    """Return the algorithm of a hash or checksum. Raises Unsupported for unknown algorithms."""
+    name = call.instance
     if name not in ALGORITHMS and Crc.parse(name) is None:
-        raise Unsupported(f"hash algorithm {name}", expr.pos, expected=" or ".join(ALGORITHMS))
+        raise Unsupported(f"hash algorithm {name}", call.pos, expected=" or ".join(ALGORITHMS))
     return name
 
 
@@ -294,8 +292,8 @@ def _digest(
 
 
 def _hash(body: BodyWriter, call: ir.Extern) -> None:
-    (target,), (kind,), (base,), data, (maximum,) = call.args
-    name = algorithm(kind)
+    (target,), (base,), data, (maximum,) = call.args
+    name = _algorithm(call)
     with body.out.block(""):
         bits = 64
         if name == "identity" and sum(ir.width_of(expr.type) for expr in data) <= 32:
@@ -340,24 +338,19 @@ def _identity(body: BodyWriter, data: Sequence[ir.Expr]) -> str:
 
 
 def _verify_checksum(body: BodyWriter, call: ir.Extern) -> None:
-    (condition,), data, (checksum,), (kind,) = call.args
-    tests = [body.expressions.value(condition).text]
-    # BMv2 accepts a checksum whose header is absent.
-    if isinstance(checksum, ir.Member) and isinstance(checksum.base.type, ir.Header):
-        present = ir.IsValid(ir.Bool(), checksum.base, pos=call.pos)
-        tests.insert(0, body.expressions.value(present).text)
-    with body.out.block(f"if ({' && '.join(tests)})"):
+    (condition,), data, (checksum,) = call.args
+    with body.out.block(f"if ({body.expressions.text(condition)})"):
         payload = call.function.endswith("with_payload")
-        digest = _digest(body, algorithm(kind), data, payload=payload, wide=True)
+        digest = _digest(body, _algorithm(call), data, payload=payload, wide=True)
         body.out.when(
             f"{digest} != {body.expressions.value(checksum).text}", "p->standard_metadata.checksum_error = 1;"
         )
 
 
 def _update_checksum(body: BodyWriter, call: ir.Extern) -> None:
-    (condition,), data, (checksum,), (kind,) = call.args
+    (condition,), data, (checksum,) = call.args
     with body.out.block(f"if ({body.expressions.text(condition)})"):
-        digest = _digest(body, algorithm(kind), data, payload=call.function.endswith("with_payload"))
+        digest = _digest(body, _algorithm(call), data, payload=call.function.endswith("with_payload"))
         body.store(checksum, _cut(digest, 64, checksum))
 
 

@@ -26,8 +26,10 @@ from softswitch.compiler.ir.verify import is_wide
 from softswitch.compiler.ir.walk import (
     all_statements,
     child_expressions,
+    sources,
     statement_expressions,
     subexpressions,
+    targets,
     variables_read_first,
 )
 from softswitch.engine.emit_c.layout import ArrayRef, HeaderHome
@@ -334,22 +336,19 @@ def find_lazy(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> Lazy 
         return None
     read = written = False
     for statement in group:
-        target = _target(statement)
-        sources = [expr for expr in statement_expressions(statement) if expr is not target]
-        if target is None or list(_large_fields(body, iter([target]))) == []:
-            sources += [] if target is None else [target]
-            target = None
+        large = _writes(body, statement)
+        mentions = list(sources(statement) if large else statement_expressions(statement))
         if isinstance(statement, ir.If):
-            sources += mentioned(statement.then + statement.otherwise)
+            mentions += mentioned(statement.then + statement.otherwise)
             if any(_writes(body, inner) for inner in all_statements(statement.then + statement.otherwise)):
                 return None
-        read |= not written and any(True for _ in _large_fields(body, iter(sources)))
-        written |= target is not None
-        read |= isinstance(target, ir.Slice)
+        read |= not written and any(True for _ in _large_fields(body, mentions))
+        written |= large
+        read |= large and isinstance(targets(statement)[0], ir.Slice)
     return Lazy(home, element, layout.slots[0].offset // 8, lanes.bits, read, written)
 
 
-def _large_fields(body: BodyWriter, exprs: Iterator[ir.Expr]) -> Iterator[_LargeField]:
+def _large_fields(body: BodyWriter, exprs: Iterable[ir.Expr]) -> Iterator[_LargeField]:
     for outer in exprs:
         for expr in subexpressions(outer):
             if isinstance(expr, ir.Member) and isinstance(expr.base.type, ir.Header):
@@ -365,19 +364,8 @@ class _LargeField:
     owner: HeaderHome | None
 
 
-def _target(statement: ir.Stmt) -> ir.Expr | None:
-    match statement:
-        case ir.Assign(target=target):
-            return target
-        case ir.Extern(function="register.read", args=args):
-            return args[0][0]
-        case _:
-            return None
-
-
 def _writes(body: BodyWriter, statement: ir.Stmt) -> bool:
-    target = _target(statement)
-    return target is not None and any(True for _ in _large_fields(body, iter([target])))
+    return any(True for _ in _large_fields(body, targets(statement)))
 
 
 def write_statements(body: BodyWriter, statements: Sequence[ir.Stmt]) -> None:
@@ -557,16 +545,8 @@ def _load_scalars(body: BodyWriter, group: Sequence[ir.Stmt]) -> dict[str, str]:
 
 def _assigned(body: BodyWriter, group: Sequence[ir.Stmt]) -> set[str]:
     """Return the C lvalues of the scalars that `group` assigns."""
-    targets = []
-    for statement in all_statements(group):
-        match statement:
-            case ir.Assign(target=target):
-                targets.append(target)
-            case ir.Extern(function="register.read", args=args):
-                targets.append(args[0][0])
-            case _:
-                pass
-    return {text for text, _ in _scalars(body, iter(targets))}
+    places = (place for statement in all_statements(group) for place in targets(statement))
+    return {text for text, _ in _scalars(body, places)}
 
 
 def _hoisted(

@@ -30,13 +30,10 @@ from softswitch.compiler.ir.walk import (
     child_expressions,
     frame_sums,
     member_path,
-    statement_expressions,
+    sources,
+    targets,
 )
 from softswitch.engine.emit_c.text import Names, storage_bits, storage_type
-
-_TARGETED = ("register.read", "meter.execute_meter", "hash", "random")
-"""Externs that assign to their first argument, and read the other arguments."""
-_READERS = ("register.write", "counter.count", "direct_counter.count", "digest", "mirror", "resubmit")
 
 
 @dataclass(slots=True)
@@ -71,25 +68,16 @@ class Uses:
                         self._mention(child)
 
     def _statement(self, s: ir.Stmt) -> None:
-        match s:
-            case ir.Assign(target, value):
-                self._mention(target, written=True)
-                self._mention(value)
-            case ir.Extract(header) | ir.Emit(header) | ir.SetValidity(header) if member_path(header):
-                for expr in statement_expressions(s):
-                    if expr is not header:
-                        self._mention(expr)
-            case ir.Apply():
-                for expr in statement_expressions(s):
-                    self._mention(expr, written=True)
-            case ir.Extern(function, _, args) if function not in _READERS:
-                for expr in args[0]:
-                    self._mention(expr, written=True)
-                for expr in (expr for arg in args[0 if function not in _TARGETED else 1 :] for expr in arg):
-                    self._mention(expr)
-            case _:
-                for expr in statement_expressions(s):
-                    self._mention(expr)
+        header = (
+            s.header
+            if isinstance(s, ir.Extract | ir.Emit | ir.SetValidity) and member_path(s.header)
+            else None
+        )
+        for target in targets(s):
+            self._mention(target, written=True)
+        for expr in sources(s):
+            if expr is not header:
+                self._mention(expr)
 
 
 def find_uses(program: ir.Program) -> Uses:
@@ -100,7 +88,7 @@ def find_uses(program: ir.Program) -> Uses:
         for statement in all_statements(body):
             if id(statement) in sums and isinstance(statement, ir.Extern):
                 uses._mention(statement.args[0][0], written=True)
-                uses._mention(statement.args[3][0])
+                uses._mention(statement.args[2][0])
             else:
                 uses._statement(statement)
     subjects: Iterable[ir.Expr] = (

@@ -8,6 +8,8 @@ from softswitch.compiler import ir
 from softswitch.compiler.ir.verify import is_wide
 from softswitch.engine.emit_c.layout import (
     CACHE_LINE,
+    FieldRun,
+    FieldSlot,
     HeaderHome,
     HeaderLayout,
     Members,
@@ -42,28 +44,24 @@ def declare_varbits(program: ir.Program, out: Writer) -> None:
 
 def declare_header(layout: HeaderLayout, out: Writer) -> None:
     """Write the C struct of a header type."""
-    starts = {layout.slots[run.first].name: run for run in layout.runs}
     with out.block(f"struct {layout.c_name}", "};"):
         if not layout.slots:
             out.line("char none;")
-        for item in items(layout) if layout.dense else layout.slots:
-            if isinstance(item, CellBlock):
-                for cell in sorted(item.cells, key=lambda cell: cell.place):
-                    out.line(declaration(cell))
-                continue
-            run = starts.get(item.name)
-            if run is not None:
-                large = run.count * run.bits // 8 >= CACHE_LINE
-                aligned = f" __attribute__((aligned({CACHE_LINE})))" if large else ""
-                out.line(f"{c_integer(run.bits)} {run.array}[{run.count}]{aligned};")
-            elif item.array is not None:
-                continue
-            elif isinstance(item.type, ir.VarBits):
-                out.line(f"struct p4_varbit{item.type.max_width} {item.member};")
-            elif is_wide(item.type):
-                out.line(f"uint8_t {item.member}[{ir.width_of(item.type) // 8}];")
-            else:
-                out.line(f"{storage_type(item.type)} {item.member};  /* {ir.width_of(item.type)} bits */")
+        for item in items(layout):
+            match item:
+                case CellBlock(cells):
+                    for cell in sorted(cells, key=lambda cell: cell.place):
+                        out.line(declaration(cell))
+                case FieldRun(array, _, count, bits):
+                    large = count * bits // 8 >= CACHE_LINE
+                    aligned = f" __attribute__((aligned({CACHE_LINE})))" if large else ""
+                    out.line(f"{c_integer(bits)} {array}[{count}]{aligned};")
+                case FieldSlot(type=ir.VarBits(width)):
+                    out.line(f"struct p4_varbit{width} {item.member};")
+                case FieldSlot(type=type_) if is_wide(type_):
+                    out.line(f"uint8_t {item.member}[{ir.width_of(type_) // 8}];")
+                case FieldSlot(type=ir.Bits() | ir.Bool() as type_):
+                    out.line(f"{storage_type(type_)} {item.member};  /* {ir.width_of(type_)} bits */")
     out.line()
 
 

@@ -29,7 +29,7 @@ from softswitch.engine.emit_c.text import (
     unparenthesised,
 )
 from softswitch.engine.emit_c.unit import Translation
-from softswitch.engine.entries import ARG_WORDS, RANGE_WORDS, TableEntries, TableLayout
+from softswitch.engine.entries import RANGE_WORDS, TableEntries, TableLayout
 
 # --------------------------------------------------------------------------- declarations
 
@@ -81,31 +81,13 @@ def declare_table(unit: Translation, layout: TableLayout, out: Writer) -> None:
             out.line("struct p4_meter meter;")
         out.line(f"union {name}_args args;")
     out.line()
-    with out.block(f"static void fill_{name}(void *to, uint32_t action, const uint64_t *words)"):
-        out.line(
-            f"union {name}_args *args = to;",
-            "(void)args, (void)words;",
-        )
-        with out.block("switch (action)"):
-            for number, (member, action) in enumerate(
-                zip(action_members(layout), layout.actions, strict=True)
-            ):
-                params = unit.program.actions[action].params
-                if not params:
-                    continue
-                out.line(f"case {number}:")
-                with out.indented():
-                    for position, param in enumerate(params):
-                        low = ARG_WORDS * position
-                        text = f"words[{low}]"
-                        if ir.width_of(param.type) > 64:
-                            text = f"P4_U128(words[{low + 1}], words[{low}])"
-                        to = f"args->{member}.{param_names(unit, action)[param.name]}"
-                        out.line(f"{to} = ({storage_type(param.type)}){text};")
-                    out.line("break;")
-            out.line("default:")
-            with out.indented():
-                out.line("break;")
+    with out.block(f"static const struct p4_param params_{name}[] =", "};"):
+        for number, (member, action) in enumerate(zip(action_members(layout), layout.actions, strict=True)):
+            for param_name in param_names(unit, action).values():
+                place = f"{member}.{param_name}"
+                size = f"sizeof(((union {name}_args *)0)->{place})"
+                out.line(f"{{{number}, {size}, offsetof(union {name}_args, {place})}},")
+        out.line("{0, 0, 0},")
     out.line()
 
 
@@ -142,9 +124,8 @@ def describe_tables(unit: Translation, layouts: Sequence[TableLayout], out: Writ
                 f" {default}, {args}, {hits},",
             )
             own = _parts(layout, f"struct {name}_entry") if kind != "P4_FIXED" else "0"
-            out.line(
-                f" {{{own}}}, {{{_parts(layout, 'struct p4_pipeline', f'default_{name}.')}}}, fill_{name}}},"
-            )
+            of_default = _parts(layout, "struct p4_pipeline", f"default_{name}.")
+            out.line(f" {{{own}}}, {{{of_default}}}, params_{name}}},")
         out.line("{NULL, P4_FIXED, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, NULL},")
     out.line()
 

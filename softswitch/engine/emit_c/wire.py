@@ -83,13 +83,17 @@ class ReorderWindow:
         return tuple(order)
 
 
-Item = CellBlock | FieldSlot
-"""The parts of a header: cells, and other fields."""
+Item = CellBlock | FieldRun | FieldSlot
+"""The parts of a header: cells, arrays of fields, and other fields."""
 
 
 @cache
 def items(layout: HeaderLayout) -> tuple[Item, ...]:
-    """Return the cells and other fields of a header, in the order of the wire."""
+    """Return the parts of a header, in the order of the wire."""
+    if not layout.dense:
+        runs = {run.first: run for run in layout.runs}
+        single = (runs.get(number, slot) for number, slot in enumerate(layout.slots))
+        return tuple(item for item in single if isinstance(item, FieldRun) or item.array is None)
     found: list[Item] = []
     place = 0
     for slots in _integers(layout):
@@ -198,44 +202,13 @@ def emit_header_functions(layout: HeaderLayout, out: Writer) -> None:
     parameters = f"const struct {name} *a, int a_valid, const struct {name} *b, int b_valid"
     with out.block(f"P4_HELPER int p4_same_{name}({parameters})"):
         out.when("!a_valid || !b_valid", "return !a_valid == !b_valid;")
-        for line in _comparison(layout):
-            out.line(line)
+        for difference in _differences(layout):
+            out.when(difference, "return 0;")
         out.line("return 1;")
     out.line()
 
 
-def _runs_by_start(layout: HeaderLayout) -> dict[str, FieldRun]:
-    return {layout.slots[run.first].name: run for run in layout.runs}
-
-
 def _load_fields(layout: HeaderLayout, out: Writer) -> None:
-    if layout.dense:
-        _load_cells(layout, out)
-        return
-    starts = _runs_by_start(layout)
-    for slot in layout.slots:
-        if layout.varbit is slot:
-            at = _address("at", slot.offset)
-            assert isinstance(slot.type, ir.VarBits)
-            out.line(
-                f"h->{slot.member}.bits = 8 * bytes;",
-                f"memset(h->{slot.member}.data, 0, sizeof h->{slot.member}.data);",
-                f"memcpy(h->{slot.member}.data, {at}, bytes);",
-                f"at += {slot.offset // 8} + bytes;",
-            )
-            continue
-        run = starts.get(slot.name)
-        at = _address("at", slot.offset)
-        if run is not None:
-            if run.bits == 8:
-                out.line(f"memcpy(h->{run.array}, {at}, {run.count});")
-            else:
-                out.line(f"p4_load{run.bits}_all(h->{run.array}, {at}, {run.count});")
-        elif slot.array is None:
-            _load_field(slot, out)
-
-
-def _load_cells(layout: HeaderLayout, out: Writer) -> None:
     for item in _windows(layout):
         match item:
             case ReorderWindow(blocks=blocks):
@@ -247,14 +220,24 @@ def _load_cells(layout: HeaderLayout, out: Writer) -> None:
                 for cell in cells:
                     text = load_bytes(_address("at", 8 * cell.at), cell.size, max(32, 8 * cell.size))
                     out.line(f"h->{cell.member} = {text};")
-            case FieldSlot(type=ir.Bits(width=48), offset=offset) if offset % 8 == 0:
+            case FieldRun(array, first, count, bits):
+                function = "memcpy" if bits == 8 else f"p4_load{bits}_all"
+                out.line(f"{function}(h->{array}, {_address('at', layout.slots[first].offset)}, {count});")
+            case FieldSlot(type=ir.VarBits(), member=member, offset=offset):
+                out.line(
+                    f"h->{member}.bits = 8 * bytes;",
+                    f"memset(h->{member}.data, 0, sizeof h->{member}.data);",
+                    f"memcpy(h->{member}.data, {_address('at', offset)}, bytes);",
+                    f"at += {offset // 8} + bytes;",
+                )
+            case FieldSlot(type=ir.Bits(width=48), offset=offset) if layout.dense and offset % 8 == 0:
                 out.line(f"h->{item.member} = {_load48(offset // 8, layout.fixed_bits // 8)};")
             case FieldSlot():
                 _load_field(item, out)
 
 
-def _store_cells(layout: HeaderLayout, out: Writer) -> None:
-    parts: list[FieldSlot] = []  # neighbouring fields outside cells
+def _store_fields(layout: HeaderLayout, out: Writer) -> None:
+    parts: list[FieldSlot] = []  # neighbouring fields, until they fill whole bytes
     for item in _windows(layout):
         match item:
             case ReorderWindow(blocks=blocks):
@@ -264,24 +247,31 @@ def _store_cells(layout: HeaderLayout, out: Writer) -> None:
                 for cell in cells:
                     bits = 8 * cell.size
                     _store_chunk("at", cell.at, [BitPart(f"h->{cell.member}", bits)], bits, out)
+            case FieldRun(array, first, count, bits):
+                function = "memcpy" if bits == 8 else f"p4_store{bits}_all"
+                out.line(f"{function}({_address('at', layout.slots[first].offset)}, h->{array}, {count});")
+            case FieldSlot(type=ir.VarBits(), member=member, offset=offset):
+                out.line(
+                    f"memcpy({_address('at', offset)}, h->{member}.data, h->{member}.bits / 8);",
+                    f"at += {offset // 8} + h->{member}.bits / 8;",
+                )
             case FieldSlot(type=ir.Bits(width=48), offset=offset) if (
-                offset % 8 == 0 and offset + 64 <= layout.fixed_bits
+                layout.dense and offset % 8 == 0 and offset + 64 <= layout.fixed_bits
             ):
                 # Over bytes that are stored next.
                 out.line(f"p4_store64({_address('at', offset)}, h->{item.member} << 16);")
             case FieldSlot(type=type_, offset=offset):
-                assert not isinstance(type_, ir.VarBits)
                 parts.append(item)
                 if (offset + ir.width_of(type_)) % 8 == 0:
                     store_slots(parts, out)
                     parts.clear()
 
 
-def _windows(layout: HeaderLayout) -> Iterator[ReorderWindow | CellBlock | FieldSlot]:
+def _windows(layout: HeaderLayout) -> Iterator[ReorderWindow | Item]:
     """Yield the parts of a header to load or store, from its first byte to its last one."""
     whole = {stretch[0]: stretch for stretch in stretches(layout)}
     for item in items(layout):
-        if isinstance(item, FieldSlot):
+        if not isinstance(item, CellBlock):
             yield item
         elif item in whole:
             yield from windows(whole[item])
@@ -355,49 +345,6 @@ class BitPart:
     width: int
 
 
-def _store_fields(layout: HeaderLayout, out: Writer) -> None:
-    if layout.dense:
-        _store_cells(layout, out)
-        return
-    starts = _runs_by_start(layout)
-    parts: list[BitPart] = []
-    offset = 0
-
-    def flush() -> None:
-        nonlocal offset
-        store_parts("at", offset // 8, parts, out)
-        offset += sum(part.width for part in parts)
-        parts.clear()
-
-    for slot in layout.slots:
-        if layout.varbit is slot:
-            flush()
-            out.line(
-                f"memcpy({_address('at', offset)}, h->{slot.member}.data, h->{slot.member}.bits / 8);",
-                f"at += {offset // 8} + h->{slot.member}.bits / 8;",
-            )
-            offset = 0
-            continue
-        assert not isinstance(slot.type, ir.VarBits)
-        run = starts.get(slot.name)
-        if run is not None:
-            flush()
-            if run.bits == 8:
-                out.line(f"memcpy({_address('at', offset)}, h->{run.array}, {run.count});")
-            else:
-                out.line(f"p4_store{run.bits}_all({_address('at', offset)}, h->{run.array}, {run.count});")
-            offset += run.count * run.bits
-        elif slot.array is not None:
-            continue
-        elif is_wide(slot.type):
-            flush()
-            out.line(f"memcpy({_address('at', offset)}, h->{slot.member}, {ir.width_of(slot.type) // 8});")
-            offset += ir.width_of(slot.type)
-        else:
-            parts.append(BitPart(f"h->{slot.member}", ir.width_of(slot.type)))
-    flush()
-
-
 def store_parts(at: str, offset: int, parts: Sequence[BitPart], out: Writer) -> None:
     """Write the concatenation of `parts` to bytes ``at[offset...]``, padded with zero bits.
 
@@ -450,27 +397,22 @@ def _store_chunk(at: str, offset: int, chunk: list[BitPart], bits: int, out: Wri
         out.line(f"{at}[{offset + byte}] = (uint8_t)({' | '.join(f'({term})' for term in terms) or '0'});")
 
 
-def _comparison(layout: HeaderLayout) -> list[str]:
-    lines = []
-    starts = _runs_by_start(layout)
-    for slot in layout.slots:
-        run = starts.get(slot.name)
-        member = slot.member
-        if run is not None:
-            condition = f"memcmp(a->{run.array}, b->{run.array}, sizeof a->{run.array})"
-        elif slot.array is not None:
-            continue
-        elif isinstance(slot.type, ir.VarBits):
-            condition = (
-                f"a->{member}.bits != b->{member}.bits || "
-                f"memcmp(a->{member}.data, b->{member}.data, a->{member}.bits / 8)"
-            )
-        elif is_wide(slot.type):
-            condition = f"memcmp(a->{member}, b->{member}, sizeof a->{member})"
-        else:
-            condition = f"a->{member} != b->{member}"
-        lines += [f"if ({condition})", "    return 0;"]
-    return lines
+def _differences(layout: HeaderLayout) -> Iterator[str]:
+    """Yield C conditions of which one holds if the fields of the headers `a` and `b` differ."""
+    for item in items(layout):
+        match item:
+            case CellBlock(cells):
+                for member in (slot.member for cell in cells for slot in cell.slots):
+                    yield f"a->{member} != b->{member}"
+            case FieldRun(array):
+                yield f"memcmp(a->{array}, b->{array}, sizeof a->{array})"
+            case FieldSlot(type=ir.VarBits(), member=member):
+                same_length = f"memcmp(a->{member}.data, b->{member}.data, a->{member}.bits / 8)"
+                yield f"a->{member}.bits != b->{member}.bits || {same_length}"
+            case FieldSlot(type=type_, member=member) if is_wide(type_):
+                yield f"memcmp(a->{member}, b->{member}, sizeof a->{member})"
+            case FieldSlot(member=member):
+                yield f"a->{member} != b->{member}"
 
 
 def _address(at: str, bits: int) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from softswitch.compiler import ir
-from softswitch.engine.entries import Tables, check_index, look_up
 from softswitch.engine.interpreter.expressions import (
     HeaderValue,
     PacketState,
@@ -30,10 +29,12 @@ from softswitch.engine.pipeline import (
     MAX_FRAME,
     Copy,
     Event,
-    MeterRates,
-    MeterReading,
+    Pipeline,
+    TokenMeter,
     Trace,
     Verdict,
+    check_index,
+    look_up,
 )
 from softswitch.engine.tofino import (
     CELL,
@@ -66,7 +67,7 @@ def interpreter(program: ir.Program, *, seed: int = 0, trace: Trace | None = Non
     return made(program, seed=seed, trace=trace)
 
 
-class Interpreter(Tables[TableState]):
+class Interpreter(Pipeline):
     """A `Pipeline` in Python. `seed` is the seed of ``random``; `trace` receives each step of each packet."""
 
     def __init__(self, program: ir.Program, *, seed: int = 0, trace: Trace | None = None) -> None:
@@ -89,75 +90,10 @@ class Interpreter(Tables[TableState]):
 
     # ----------------------------------------------------------------- control plane
 
-    def insert(self, table: str, entry: ir.ConstEntry) -> None:
-        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
-        self._table(table).insert(entry)
-
-    def modify(self, table: str, entry: ir.ConstEntry) -> None:
-        """Replace the action of the entry with the match of `entry`. Raises NoSuchEntry or BadEntry."""
-        self._table(table).modify(entry)
-
-    def delete(self, table: str, entry: ir.ConstEntry) -> None:
-        """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
-        self._table(table).delete(entry)
-
-    def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
-        """Set the default action; None restores the program's default. Raises BadEntry."""
-        self._table(table).set_default(invocation)
-
-    def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Return (packets, bytes) of cell `index` of an indirect counter."""
-        return _cells(self._externs.counters, "indirect counter", name, index)[index]
-
     def read_counters(self, name: str) -> list[tuple[int, int]]:
         """Return (packets, bytes) of every cell of an indirect counter."""
-        return list(look_up(self._externs.counters, "indirect counter", name))
-
-    def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
-        """Set one cell of an indirect counter; see `Pipeline.write_counter`."""
-        _cells(self._externs.counters, "indirect counter", name, index)[index] = (packets, bytes_)
-
-    def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return (packets, bytes) of the hits on `entry` or, for None, of the misses. Raises NoSuchEntry."""
-        state = self._table(table)
-        return state.counts[state.owner("direct counter", entry)]
-
-    def write_direct_counter(
-        self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
-    ) -> None:
-        """Set a direct counter; see `Pipeline.write_direct_counter`."""
-        state = self._table(table)
-        state.counts[state.owner("direct counter", entry)] = (packets, bytes_)
-
-    def read_meter(self, name: str, index: int) -> MeterReading:
-        """Return the rates and counts of one meter of an array."""
-        return _cells(self._externs.meters, "array of meters", name, index)[index].read()
-
-    def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
-        """Set the rates of meter `index` of an array; with `rates` None, it marks all packets green."""
-        _cells(self._externs.meters, "array of meters", name, index)[index].configure(rates)
-
-    def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
-        """Return the meter reading of `entry` or, for None, of the default action. Raises NoSuchEntry."""
-        state = self._table(table)
-        return state.meter(state.owner("direct meter", entry)).read()
-
-    def configure_direct_meter(
-        self, table: str, entry: ir.ConstEntry | None, rates: MeterRates | None
-    ) -> None:
-        """Set the rates of the meter of `entry` or, for None, of the default action. Raises NoSuchEntry."""
-        state = self._table(table)
-        state.meter(state.owner("direct meter", entry)).configure(rates)
-
-    def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
-        """Return the time of the entry's last hit in microseconds. The table must have idle timeouts."""
-        state = self._table(table)
-        return state.last_hits.get(state.owner("idle timeout", entry), 0)
-
-    def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
-        """Record `now_us` as the time of the entry's last hit, from which its idle time counts."""
-        state = self._table(table)
-        state.last_hits[state.owner("idle timeout", entry)] = now_us
+        cells = look_up(self._externs.counters, "indirect counter", name)
+        return [(packets, bytes_) for packets, bytes_ in cells]
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
         """Remove and return the waiting digests as (name, values), in the order of the program's calls."""
@@ -172,6 +108,12 @@ class Interpreter(Tables[TableState]):
         """Set one cell of a register."""
         cells = _cells(self._externs.registers, "register", name, index)
         cells[index] = wrapper(self.program.registers[name].type)(value)
+
+    def _counter(self, name: str, index: int) -> list[int]:
+        return _cells(self._externs.counters, "indirect counter", name, index)[index]
+
+    def _meter(self, name: str, index: int) -> TokenMeter:
+        return _cells(self._externs.meters, "array of meters", name, index)[index]
 
     # ----------------------------------------------------------------- data plane
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, assert_never
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir import fold
-from softswitch.engine.entries import TableEntries, has_part
-from softswitch.engine.pipeline import MAX_FRAME, NoSuchObject, TokenMeter
+from softswitch.engine.entries import TableEntries
+from softswitch.engine.pipeline import MAX_FRAME, TokenMeter
 
 
 class VarBitsValue(NamedTuple):
@@ -211,17 +212,29 @@ class PacketState:
         return window & ((1 << count) - 1)
 
 
+@dataclass(slots=True)
+class EntryParts:
+    """What an entry, or the default action, has besides its match and action."""
+
+    hits: list[int] = field(default_factory=lambda: [0, 0])  # packets and bytes
+    meter: TokenMeter = field(default_factory=TokenMeter)
+    last_us: list[int] = field(default_factory=lambda: [0])  # time of the last hit
+    cells: list[int] | None = None  # None: the initial values
+
+    def hit(self, length: int, now_us: int) -> None:
+        """Count a packet of `length` bytes that runs the action."""
+        self.hits[0] += 1
+        self.hits[1] += length
+        self.last_us[0] = now_us
+
+
 class TableState(TableEntries):
     """The entries of one table, with their counters, times of the last hit, meters and cells."""
 
     def __init__(self, program: ir.Program, table: ir.Table) -> None:
         super().__init__(program, table)
         self._masks = [(1 << ir.width_of(key.expr.type)) - 1 for key in table.keys]
-        # Parts of entries besides their actions; None stands for the default action.
-        self.counts: dict[ir.ConstEntry | None, tuple[int, int]] = {None: (0, 0)}
-        self.last_hits: dict[ir.ConstEntry | None, int] = {}
-        self._meters: dict[ir.ConstEntry | None, TokenMeter] = {}
-        self.cells: dict[ir.ConstEntry, list[int]] = {}
+        self.parts: dict[ir.ConstEntry | None, EntryParts] = {}  # None: of the default action
         # With exact keys alone at most one entry matches, so it can be looked up.
         self._exact: dict[tuple[int, ...], ir.ConstEntry] | None = None
         self._refresh()
@@ -242,16 +255,6 @@ class TableState(TableEntries):
                 best = entry
         return best
 
-    def count(self, entry: ir.ConstEntry | None, length: int, now_us: int) -> None:
-        """Count a packet of `length` bytes that hit `entry` (None: that missed)."""
-        packets, bytes_ = self.counts[entry]
-        self.counts[entry] = (packets + 1, bytes_ + length)
-        self.last_hits[entry] = now_us
-
-    def meter(self, entry: ir.ConstEntry | None) -> TokenMeter:
-        """Return the meter of `entry`; None: of the default action."""
-        return self._meters.setdefault(entry, TokenMeter())
-
     def _rank(self, entry: ir.ConstEntry) -> int:
         if self._prioritised:
             return entry.priority
@@ -268,9 +271,7 @@ class TableState(TableEntries):
     def modify(self, entry: ir.ConstEntry) -> ir.ConstEntry:
         """Replace the action of the entry with the match of `entry`; the position, counter and meter stay."""
         old, new = self.find(entry), super().modify(entry)
-        for known in (self.counts, self.last_hits, self._meters, self.cells):
-            if old in known:
-                known[new] = known.pop(old)  # type: ignore[assignment]  # each kind has its own values
+        self.parts[new] = self.parts.pop(old)
         self._refresh()
         return new
 
@@ -280,24 +281,15 @@ class TableState(TableEntries):
         self._refresh()
         return deleted
 
-    def owner(self, part: str, entry: ir.ConstEntry | None) -> ir.ConstEntry | None:
-        """Return the table's entry with the match of `entry`.
-
-        If `entry` is None, which stands for the default action, return None.
-
-        Raises NoSuchObject if the table's entries lack `part` (see `has_part`), or NoSuchEntry.
-        """
-        if not has_part(self.table, part):
-            raise NoSuchObject(f"table {self.table.name!r} has no {part}")
-        return None if entry is None else self.find(entry)
+    def _part(self, part: str, entry: ir.ConstEntry | None) -> Any:
+        found = self.parts[entry]
+        return {"direct counter": found.hits, "direct meter": found.meter, "idle timeout": found.last_us}[
+            part
+        ]
 
     def _refresh(self) -> None:
         entries = self.entries()
-        kept: list[ir.ConstEntry | None] = [None, *entries]
-        self.counts = {entry: self.counts.get(entry, (0, 0)) for entry in kept}
-        self.last_hits = {entry: self.last_hits[entry] for entry in kept if entry in self.last_hits}
-        self._meters = {entry: self._meters[entry] for entry in kept if entry in self._meters}
-        self.cells = {entry: self.cells[entry] for entry in entries if entry in self.cells}
+        self.parts = {entry: self.parts.get(entry) or EntryParts() for entry in (None, *entries)}
         if all(key.match == "exact" for key in self.table.keys):
             self._exact = {tuple(p.value for p in entry.patterns): entry for entry in entries}
 

@@ -78,7 +78,7 @@ class ExternState:
             name: [register.initial] * register.size for name, register in program.registers.items()
         }
         self.counters = {
-            name: [(0, 0)] * counter.size
+            name: [[0, 0] for _ in range(counter.size)]
             for name, counter in program.counters.items()
             if counter.table is None
         }
@@ -116,13 +116,13 @@ def compile_extern(call: ir.Extern, state: ExternState) -> Effect:
         case "digest":
             return _digest(state, call.instance, args)
         case "hash":
-            return _hash(args)
+            return _hash(call)
         case "random":
             return _random(state, args)
         case "verify_checksum" | "verify_checksum_with_payload":
-            return _verify_checksum(args, with_payload=call.function.endswith("payload"))
+            return _verify_checksum(call)
         case "update_checksum" | "update_checksum_with_payload":
-            return _update_checksum(args, with_payload=call.function.endswith("payload"))
+            return _update_checksum(call)
         case "mark_to_drop":
             return _mark_to_drop
         case "mirror":
@@ -133,8 +133,8 @@ def compile_extern(call: ir.Extern, state: ExternState) -> Effect:
             length = _value(args[0])
             return _request(truncate_to=lambda packet: min(packet.truncate_to, length(packet)))
         case "clone" | "clone_preserving_field_list":
-            fields = _value(args[2]) if len(args) > 2 else lambda packet: -1
-            return _request(clone_session=_session(args[1]), clone_fields=fields)
+            fields = _value(args[1]) if len(args) > 1 else lambda packet: -1
+            return _request(clone_session=_session(args[0]), clone_fields=fields)
         case "resubmit_preserving_field_list":
             return _request(resubmit_fields=_value(args[0]))
         case "recirculate_preserving_field_list":
@@ -177,14 +177,14 @@ def _register_write(call: ir.Extern, state: ExternState, args: Args) -> Effect:
     return write
 
 
-def _count(cells: list[tuple[int, int]], args: Args) -> Effect:
+def _count(cells: list[list[int]], args: Args) -> Effect:
     index = _value(args[0])
 
     def count(packet: PacketState) -> None:
         position = index(packet)
         if 0 <= position < len(cells):
-            packets, bytes_ = cells[position]
-            cells[position] = (packets + 1, bytes_ + packet.counted)
+            cells[position][0] += 1
+            cells[position][1] += packet.counted
 
     return count
 
@@ -221,9 +221,9 @@ def _digest(state: ExternState, name: str, args: Args) -> Effect:
 # --------------------------------------------------------------------------- hashes and checksums
 
 
-def _hash(args: Args) -> Effect:
-    store = _target(args[0])
-    algorithm, base, data, maximum = _algorithm(args[1]), _value(args[2]), pack(args[3]), _value(args[4])
+def _hash(call: ir.Extern) -> Effect:
+    args, algorithm = call.args, _algorithm(call)
+    store, base, data, maximum = _target(args[0]), _value(args[1]), pack(args[2]), _value(args[3])
     wrap = wrapper(args[0][0].type)
 
     def run(packet: PacketState) -> None:
@@ -248,25 +248,19 @@ def _random(state: ExternState, args: Args) -> Effect:
     return draw
 
 
-def _verify_checksum(args: Args, *, with_payload: bool) -> Effect:
-    condition, compute, checksum = _value(args[0]), _checksum(args, with_payload), _value(args[2])
-    holder = args[2][0]
-    # BMv2 accepts a checksum whose header is absent.
-    present: Evaluate = lambda packet: True  # noqa: E731
-    if isinstance(holder, ir.Member) and isinstance(holder.base.type, ir.Header):
-        header = compile_expression(holder.base)
-        present = lambda packet: header(packet).valid  # noqa: E731
+def _verify_checksum(call: ir.Extern) -> Effect:
+    condition, compute, checksum = _value(call.args[0]), _checksum(call), _value(call.args[2])
 
     def verify(packet: PacketState) -> None:
-        if condition(packet) and present(packet) and compute(packet) != checksum(packet):
+        if condition(packet) and compute(packet) != checksum(packet):
             packet.checksum_error = 1
 
     return verify
 
 
-def _update_checksum(args: Args, *, with_payload: bool) -> Effect:
-    condition, compute, store = _value(args[0]), _checksum(args, with_payload), _target(args[2])
-    wrap = wrapper(args[2][0].type)
+def _update_checksum(call: ir.Extern) -> Effect:
+    condition, compute, store = _value(call.args[0]), _checksum(call), _target(call.args[2])
+    wrap = wrapper(call.args[2][0].type)
 
     def update(packet: PacketState) -> None:
         if condition(packet):
@@ -275,9 +269,9 @@ def _update_checksum(args: Args, *, with_payload: bool) -> Effect:
     return update
 
 
-def _checksum(args: Args, with_payload: bool) -> Callable[[PacketState], int]:
-    data, algorithm = pack(args[1]), _algorithm(args[3])
-    if with_payload:
+def _checksum(call: ir.Extern) -> Callable[[PacketState], int]:
+    data, algorithm = pack(call.args[1]), _algorithm(call)
+    if call.function.endswith("payload"):
         return lambda packet: algorithm(data(packet) + packet.payload)
     return lambda packet: algorithm(data(packet))
 
@@ -335,13 +329,10 @@ def _target(arg: tuple[ir.Expr, ...]) -> Store:
     return compile_store(arg[0])
 
 
-def _algorithm(arg: tuple[ir.Expr, ...]) -> Callable[[bytes], int]:
-    constant = arg[0]
-    if not isinstance(constant, ir.Const) or not isinstance(constant.type, ir.Enum):
-        raise PipelineError(f"{constant.pos}: the hash algorithm must be a constant")
-    name = constant.type.members[constant.value]
+def _algorithm(call: ir.Extern) -> Callable[[bytes], int]:
+    name = call.instance
     if (crc := Crc.parse(name)) is not None:
         return crc.of
     if name not in ALGORITHMS:
-        raise PipelineError(f"{constant.pos}: no hash algorithm {name!r}; there are {', '.join(ALGORITHMS)}")
+        raise PipelineError(f"{call.pos}: no hash algorithm {name!r}; there are {', '.join(ALGORITHMS)}")
     return ALGORITHMS[name]

@@ -322,11 +322,10 @@ class StatementCompiler:
             values = [key(packet) for key in keys]
             entry = state.lookup(values)
             invocation = state.default if entry is None else entry.invocation
-            state.count(entry, packet.counted, externs.now_us)
+            parts = state.parts[entry]
+            parts.hit(packet.counted, externs.now_us)
             if meter is not None:
-                colour = state.meter(entry).colour(
-                    externs.now_us, cost(meter.unit, packet.counted), packet.counted
-                )
+                colour = parts.meter.colour(externs.now_us, cost(meter.unit, packet.counted), packet.counted)
                 packet.variables[meter.colour] = colour
             if trace is not None:
                 trace(_applied(statement, table, values, entry is not None, invocation, names))
@@ -338,12 +337,12 @@ class StatementCompiler:
                 packet.variables[variable] = value
             if not cells:
                 return actions[invocation.action](packet)
-            held = initial if entry is None else state.cells.get(entry, initial)
+            held = initial if entry is None or parts.cells is None else parts.cells
             for (_, store), value in zip(cells, held, strict=True):
                 store(packet, value)
             left = actions[invocation.action](packet)
             if entry is not None:
-                state.cells[entry] = [load(packet) for load, _ in cells]
+                parts.cells = [load(packet) for load, _ in cells]
             return left
 
         return apply

@@ -42,7 +42,7 @@ P4_EXPORT void p4_control_default(struct p4_pipeline *s, uint32_t table, uint32_
 {
     const struct p4_table_kind *kind = &p4_table_kinds[table];
     ((struct p4_match *)(void *)p4_at(s, kind->default_match))->action = action;
-    kind->fill(p4_at(s, kind->default_args), action, args);
+    p4_fill(kind, p4_at(s, kind->default_args), action, args);
 }
 
 /* A part of an entry or, without a match, of the default action. NULL: no such part, or out of memory. */

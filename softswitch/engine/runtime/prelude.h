@@ -49,26 +49,34 @@ enum { P4_ABSENT = 0, P4_STORED = 1, P4_LENT = 2, P4_IN_FRAME = 3 };
 
 /* ---------------------------------------------------------------- big-endian memory */
 
-P4_INLINE uint32_t p4_load16(const uint8_t *at)
-{
-    uint16_t x;
-    memcpy(&x, at, 2);
-    return __builtin_bswap16(x);
-}
-
-P4_INLINE uint32_t p4_load32(const uint8_t *at)
-{
-    uint32_t x;
-    memcpy(&x, at, 4);
-    return __builtin_bswap32(x);
-}
-
-P4_INLINE uint64_t p4_load64(const uint8_t *at)
-{
-    uint64_t x;
-    memcpy(&x, at, 8);
-    return __builtin_bswap64(x);
-}
+/* Integers of `bits` bits, as a value of `type`, and arrays of equally wide fields. */
+#define P4_INTEGERS(bits, type)                                                                                       \
+    P4_INLINE type p4_load##bits(const uint8_t *at)                                                                   \
+    {                                                                                                                 \
+        uint##bits##_t x;                                                                                             \
+        memcpy(&x, at, sizeof x);                                                                                     \
+        return __builtin_bswap##bits(x);                                                                              \
+    }                                                                                                                 \
+    P4_INLINE void p4_store##bits(uint8_t *at, type value)                                                            \
+    {                                                                                                                 \
+        uint##bits##_t x = __builtin_bswap##bits((uint##bits##_t)value);                                              \
+        memcpy(at, &x, sizeof x);                                                                                     \
+    }                                                                                                                 \
+    P4_INLINE void p4_load##bits##_all(uint##bits##_t *restrict to, const uint8_t *restrict from, size_t count)       \
+    {                                                                                                                 \
+        P4_UNROLLED                                                                                                   \
+        for (size_t i = 0; i < count; i++)                                                                            \
+            to[i] = (uint##bits##_t)p4_load##bits(from + sizeof *to * i);                                             \
+    }                                                                                                                 \
+    P4_INLINE void p4_store##bits##_all(uint8_t *restrict to, const uint##bits##_t *restrict from, size_t count)      \
+    {                                                                                                                 \
+        P4_UNROLLED                                                                                                   \
+        for (size_t i = 0; i < count; i++)                                                                            \
+            p4_store##bits(to + sizeof *from * i, from[i]);                                                           \
+    }
+P4_INTEGERS(16, uint32_t)
+P4_INTEGERS(32, uint32_t)
+P4_INTEGERS(64, uint64_t)
 
 P4_INLINE uint64_t p4_load48(const uint8_t *at)
 {
@@ -90,24 +98,6 @@ P4_INLINE p4_u128 p4_load_wide(const uint8_t *at, unsigned bytes)
     for (unsigned i = 0; i < bytes; i++)
         x = x << 8 | at[i];
     return x;
-}
-
-P4_INLINE void p4_store16(uint8_t *at, uint32_t value)
-{
-    uint16_t x = __builtin_bswap16((uint16_t)value);
-    memcpy(at, &x, 2);
-}
-
-P4_INLINE void p4_store32(uint8_t *at, uint32_t value)
-{
-    uint32_t x = __builtin_bswap32(value);
-    memcpy(at, &x, 4);
-}
-
-P4_INLINE void p4_store64(uint8_t *at, uint64_t value)
-{
-    uint64_t x = __builtin_bswap64(value);
-    memcpy(at, &x, 8);
 }
 
 P4_INLINE void p4_store48(uint8_t *at, uint64_t value)
@@ -203,67 +193,17 @@ P4_INLINE void p4_copy_bytes(uint8_t *restrict to, const uint8_t *restrict from,
     *(piece *)(to + bytes - sizeof(piece)) = *(const piece *)(from + bytes - sizeof(piece));
 }
 
-/* Arrays of equally wide fields, to and from the wire. */
-
-P4_INLINE void p4_load16_all(uint16_t *restrict to, const uint8_t *restrict from, size_t count)
-{
-    P4_UNROLLED
-    for (size_t i = 0; i < count; i++)
-        to[i] = (uint16_t)p4_load16(from + 2 * i);
-}
-
-P4_INLINE void p4_load32_all(uint32_t *restrict to, const uint8_t *restrict from, size_t count)
-{
-    P4_UNROLLED
-    for (size_t i = 0; i < count; i++)
-        to[i] = p4_load32(from + 4 * i);
-}
-
-P4_INLINE void p4_load64_all(uint64_t *restrict to, const uint8_t *restrict from, size_t count)
-{
-    P4_UNROLLED
-    for (size_t i = 0; i < count; i++)
-        to[i] = p4_load64(from + 8 * i);
-}
-
-P4_INLINE void p4_store16_all(uint8_t *restrict to, const uint16_t *restrict from, size_t count)
-{
-    P4_UNROLLED
-    for (size_t i = 0; i < count; i++)
-        p4_store16(to + 2 * i, from[i]);
-}
-
-P4_INLINE void p4_store32_all(uint8_t *restrict to, const uint32_t *restrict from, size_t count)
-{
-    P4_UNROLLED
-    for (size_t i = 0; i < count; i++)
-        p4_store32(to + 4 * i, from[i]);
-}
-
-P4_INLINE void p4_store64_all(uint8_t *restrict to, const uint64_t *restrict from, size_t count)
-{
-    P4_UNROLLED
-    for (size_t i = 0; i < count; i++)
-        p4_store64(to + 8 * i, from[i]);
-}
-
 /* ---------------------------------------------------------------- arithmetic */
 
 /* The signed value of the low `width` bits. */
-P4_INLINE int32_t p4_signed32(uint32_t x, unsigned width)
-{
-    return (int32_t)(x << (32 - width)) >> (32 - width);
-}
-
-P4_INLINE int64_t p4_signed64(uint64_t x, unsigned width)
-{
-    return (int64_t)(x << (64 - width)) >> (64 - width);
-}
-
-P4_INLINE p4_i128 p4_signed128(p4_u128 x, unsigned width)
-{
-    return (p4_i128)(x << (128 - width)) >> (128 - width);
-}
+#define P4_SIGNED(bits, type, unsigned_type)                     \
+    P4_INLINE type p4_signed##bits(unsigned_type x, unsigned width) \
+    {                                                            \
+        return (type)(x << (bits - width)) >> (bits - width);    \
+    }
+P4_SIGNED(32, int32_t, uint32_t)
+P4_SIGNED(64, int64_t, uint64_t)
+P4_SIGNED(128, p4_i128, p4_u128)
 
 P4_INLINE p4_u128 p4_ones(unsigned width)
 {
@@ -355,19 +295,15 @@ P4_INLINE p4_u128 p4_clamp_signed(p4_i128 value, int overflowed, int negative, u
     return (p4_u128)value & p4_ones(width);
 }
 
-P4_HELPER p4_u128 p4_add_saturated_signed(p4_u128 x, p4_u128 y, unsigned width)
-{
-    p4_i128 a = p4_signed128(x, width), b = p4_signed128(y, width), sum;
-    int overflowed = __builtin_add_overflow(a, b, &sum);
-    return p4_clamp_signed(sum, overflowed, a < 0, width);
-}
-
-P4_HELPER p4_u128 p4_sub_saturated_signed(p4_u128 x, p4_u128 y, unsigned width)
-{
-    p4_i128 a = p4_signed128(x, width), b = p4_signed128(y, width), difference;
-    int overflowed = __builtin_sub_overflow(a, b, &difference);
-    return p4_clamp_signed(difference, overflowed, a < 0, width);
-}
+#define P4_SATURATED_SIGNED(op)                                                                   \
+    P4_HELPER p4_u128 p4_##op##_saturated_signed(p4_u128 x, p4_u128 y, unsigned width)            \
+    {                                                                                             \
+        p4_i128 a = p4_signed128(x, width), b = p4_signed128(y, width), result;                   \
+        int overflowed = __builtin_##op##_overflow(a, b, &result);                                \
+        return p4_clamp_signed(result, overflowed, a < 0, width);                                 \
+    }
+P4_SATURATED_SIGNED(add)
+P4_SATURATED_SIGNED(sub)
 
 /* ---------------------------------------------------------------- hashes and checksums */
 
@@ -429,33 +365,24 @@ P4_HELPER uint64_t p4_identity(const uint8_t *data, size_t bytes)
 }
 
 /* Reflected CRCs by half bytes: the tables are the remainders of 0..15. */
-P4_HELPER uint64_t p4_crc32(const uint8_t *data, size_t bytes)
-{
-    static const uint32_t table[16] = {
-        0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
-        0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
-    uint32_t crc = 0xffffffff;
-    for (size_t i = 0; i < bytes; i++) {
-        crc ^= data[i];
-        crc = crc >> 4 ^ table[crc & 15];
-        crc = crc >> 4 ^ table[crc & 15];
+#define P4_CRC(bits, start, flip, ...)                                       \
+    P4_HELPER uint64_t p4_crc##bits(const uint8_t *data, size_t bytes)       \
+    {                                                                        \
+        static const uint##bits##_t table[16] = {__VA_ARGS__};               \
+        uint32_t crc = start;                                                \
+        for (size_t i = 0; i < bytes; i++) {                                 \
+            crc ^= data[i];                                                  \
+            crc = crc >> 4 ^ table[crc & 15];                                \
+            crc = crc >> 4 ^ table[crc & 15];                                \
+        }                                                                    \
+        return crc ^ flip;                                                   \
     }
-    return crc ^ 0xffffffff;
-}
-
-P4_HELPER uint64_t p4_crc16(const uint8_t *data, size_t bytes)
-{
-    static const uint16_t table[16] = {
-        0x0000, 0xcc01, 0xd801, 0x1400, 0xf001, 0x3c00, 0x2800, 0xe401,
-        0xa001, 0x6c00, 0x7800, 0xb401, 0x5000, 0x9c01, 0x8801, 0x4400};
-    uint32_t crc = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        crc ^= data[i];
-        crc = crc >> 4 ^ table[crc & 15];
-        crc = crc >> 4 ^ table[crc & 15];
-    }
-    return crc;
-}
+P4_CRC(32, 0xffffffff, 0xffffffff,
+       0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
+       0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c)
+P4_CRC(16, 0, 0,
+       0x0000, 0xcc01, 0xd801, 0x1400, 0xf001, 0x3c00, 0x2800, 0xe401,
+       0xa001, 0x6c00, 0x7800, 0xb401, 0x5000, 0x9c01, 0x8801, 0x4400)
 
 /* A CRC of `width` bits, 8 to 64, with any polynomial. */
 P4_INLINE uint64_t p4_mirrored(uint64_t x, unsigned width)

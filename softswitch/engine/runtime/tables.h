@@ -48,6 +48,12 @@ enum { P4_EXACT, P4_LPM, P4_ORDERED, P4_FIXED };
 /* Parts that an entry, or the default action, may have beside its match and action. */
 enum { P4_HITS, P4_METER, P4_LAST_HIT, P4_PARTS };   /* struct p4_hits, struct p4_meter, uint64_t us */
 
+/* A parameter of a table's action `action`: its place in the action's arguments. */
+struct p4_param {
+    uint32_t action, bytes;    /* bytes 0: the end of a table's parameters */
+    size_t offset;
+};
+
 /* Constant while the program runs. */
 struct p4_table_kind {
     const char *name;
@@ -58,7 +64,7 @@ struct p4_table_kind {
     size_t slot_bytes, match, args;               /* of a slot; offsets of match and arguments in it */
     size_t default_match, default_args, hits;     /* offsets in struct p4_pipeline; hits: of code */
     size_t parts[P4_PARTS], default_parts[P4_PARTS];   /* offsets in a slot and in struct p4_pipeline; 0: none */
-    void (*fill)(void *args, uint32_t action, const uint64_t *words);
+    const struct p4_param *params;
 };
 
 /* The result of applying a table. */
@@ -484,6 +490,16 @@ P4_HELPER uint8_t *p4_table_slot(struct p4_table *t, const uint64_t *match, uint
     return p4_find(t, match, kind->words, kind->slot_bytes, live);
 }
 
+/* Store the arguments of an action, two words for each. */
+P4_HELPER void p4_fill(const struct p4_table_kind *kind, uint8_t *args, uint32_t action, const uint64_t *words)
+{
+    for (const struct p4_param *param = kind->params; param->bytes; param++)
+        if (param->action == action) {
+            memcpy(args + param->offset, words, param->bytes);
+            words += 2;
+        }
+}
+
 P4_HELPER int p4_table_insert(struct p4_table *t, const uint64_t *match, uint64_t position,
                               uint32_t action, const uint64_t *args)
 {
@@ -515,7 +531,7 @@ P4_HELPER int p4_table_insert(struct p4_table *t, const uint64_t *match, uint64_
     struct p4_match *head = (struct p4_match *)(void *)(slot + kind->match);
     head->live = live;
     head->action = action;
-    kind->fill(slot + kind->args, action, args);
+    p4_fill(kind, slot + kind->args, action, args);
     t->entries++;
     return 0;
 }
@@ -527,7 +543,7 @@ P4_HELPER int p4_table_modify(struct p4_table *t, const uint64_t *match, uint64_
     if (!slot)
         return -1;
     ((struct p4_match *)(void *)(slot + t->kind->match))->action = action;
-    t->kind->fill(slot + t->kind->args, action, args);
+    p4_fill(t->kind, slot + t->kind->args, action, args);
     return 0;
 }
 

@@ -6,8 +6,8 @@ may list the fields in another order and add fields.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -23,12 +23,22 @@ from softswitch.compiler.lowering.architectures import (
     package_of,
 )
 from softswitch.compiler.lowering.check import type_at
-from softswitch.compiler.lowering.extern_calls import foreign_function, foreign_instance, foreign_method
-from softswitch.compiler.lowering.known_externs import annotated_lists
+from softswitch.compiler.lowering.extern_calls import (
+    Making,
+    make_counter,
+    make_direct_counter,
+    make_direct_meter,
+    make_meter,
+    make_profile,
+    plain_object,
+)
+from softswitch.compiler.lowering.instances import make_register
+from softswitch.compiler.lowering.known_externs import METHODS, annotated_lists
 from softswitch.compiler.lowering.passing import bind
 from softswitch.compiler.lowering.unit import Architecture, Fields, Stage, Unit, constant_body
 from softswitch.compiler.lowering.values import (
     Formal,
+    Object,
     Scope,
     TypeName,
 )
@@ -185,12 +195,34 @@ def _check_type_arguments(unit: Unit, main: ast.Instantiation, storages: Storage
             )
 
 
+def _register(making: Making) -> Object:
+    made = making.object
+    make_register(making.body, made.type.args[0], making.size(), made.name, making.decl, making.annotations)
+    return made
+
+
+def _selector(making: Making) -> Object:
+    return replace(make_profile(making, selector=True), unit=making.member("algorithm", "the algorithm"))
+
+
+_MAKERS: Mapping[str, Callable[[Making], Object]] = {
+    "register": _register,
+    "counter": make_counter,
+    "meter": make_meter,
+    "direct_counter": make_direct_counter,
+    "direct_meter": make_direct_meter,
+    "action_profile": make_profile,
+    "action_selector": _selector,
+    "Checksum16": plain_object,
+}
+
 V1MODEL = Architecture(
     checks=(PACKAGE, len(SLOTS)),
     parts=(),
-    make_object=foreign_instance,
-    call_object=foreign_method,
-    call_function=foreign_function,
+    makers=_MAKERS,
+    methods=METHODS,
+    functions={},
+    lacks=": v1model has none of that name",
     check=_check,
     lower=_lower,
 )

@@ -11,22 +11,19 @@ from dataclasses import dataclass
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
-from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.crc import STANDARD, Crc
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.tna.stateful import (
+    call_arithmetic,
     call_register,
     execute,
-    execute_lpf,
+    execute_filter,
     execute_math,
-    execute_wred,
 )
 from softswitch.compiler.lowering.convert import bits_cast, expression, flatten
 from softswitch.compiler.lowering.extern_calls import (
     ExternCall,
     MethodCall,
-    extern_arguments,
-    foreign_call,
     hash_into,
     scalar,
 )
@@ -234,20 +231,6 @@ _COUNT = ir.Bits(9, signed=True)
 _COLOUR = ir.Bits(2)
 _NO_PORT = 511
 
-_Known = Mapping[str, t.Type]
-
-
-def call_object(
-    body: Body, base: Object, prototype: ast.Prototype, expr: ast.CallExpr, known: _Known
-) -> Value:
-    """Emit a call of a method of one of Tofino's externs; return its result. Raises CompileError."""
-    what, method = base.type.name, prototype.name
-    handler = _METHODS.get(what)
-    if handler is None:
-        return foreign_call(body, prototype, expr, f"{what}.{method}", known)
-    values = extern_arguments(body, prototype, expr, f"{what}.{method}", known)
-    return handler(MethodCall(body, method, values, expr, base))
-
 
 def _run(call: MethodCall) -> Value:
     if call.name != "execute":
@@ -346,8 +329,7 @@ def _counted(call: MethodCall) -> ir.Expr:
 def _from_field(call: MethodCall) -> ir.Expr:
     """Return the value to which ``ParserCounter.set`` sets the counter from a field.
 
-    The value is ``min(maximum, (turned & ones) + add)``. Here ``turned`` is the field, rotated right as an
-    8-bit number; ``ones`` has one bit more than the mask argument states: four one bits for the argument 3.
+    The mask has one bit more than its argument states: four one bits for the argument 3.
     """
     pos, numbers = call.pos, []
     for value in call.values[1:]:
@@ -355,17 +337,10 @@ def _from_field(call: MethodCall) -> ir.Expr:
             raise CompileError(f"{show(value)} cannot be an argument of ParserCounter.set", pos, "a constant")
         numbers.append(value.expr.value)
     maximum, rotate, mask, add = numbers
-    field = _cast(_BYTE, scalar(call.body, call.values[0], pos, "the field"), pos)
-    turned = field
-    if rotate % 8:
-        down = ir.Binary(_BYTE, ">>", field, ir.Const(_BYTE, rotate % 8, pos=pos), pos=pos)
-        up = ir.Binary(_BYTE, "<<", field, ir.Const(_BYTE, 8 - rotate % 8, pos=pos), pos=pos)
-        turned = ir.Binary(_BYTE, "|", down, up, pos=pos)
     ones = (1 << (mask + 1)) - 1 if mask < 8 else mask
-    kept = ir.Binary(_BYTE, "&", turned, ir.Const(_BYTE, ones & 0xFF, pos=pos), pos=pos)
-    total = ir.Binary(_COUNT, "+", _cast(_COUNT, kept, pos), ir.Const(_COUNT, add & 0xFF, pos=pos), pos=pos)
-    most = ir.Const(_COUNT, maximum, pos=pos)
-    return ir.Mux(_COUNT, ir.Binary(t.BOOL, ">", total, most, pos=pos), most, total, pos=pos)
+    field = _cast(_BYTE, scalar(call.body, call.values[0], pos, "the field"), pos)
+    args = {"field": field, "maximum": maximum, "rotate": rotate % 8, "ones": ones & 0xFF, "add": add & 0xFF}
+    return call_arithmetic(call.body, "counter_of_field", args, pos).expr
 
 
 def _cast(type_: ir.Bits, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
@@ -381,7 +356,7 @@ def _mirror(call: MethodCall) -> Value:
     return call.emit("mirror", (session,), data)
 
 
-_METHODS: Mapping[str, Callable[[MethodCall], Value]] = {
+METHODS: Mapping[str, Callable[[MethodCall], Value]] = {
     "Register": call_register,
     "RegisterParam": call_register,
     "RegisterAction": _run,
@@ -395,10 +370,10 @@ _METHODS: Mapping[str, Callable[[MethodCall], Value]] = {
     "DirectCounter": lambda call: call.emit("direct_counter.count", instance=call.on.name),
     "Meter": _meter,
     "DirectMeter": _meter_directly,
-    "Lpf": execute_lpf,
-    "DirectLpf": execute_lpf,
-    "Wred": execute_wred,
-    "DirectWred": execute_wred,
+    "Lpf": execute_filter,
+    "DirectLpf": execute_filter,
+    "Wred": execute_filter,
+    "DirectWred": execute_filter,
     "MathUnit": execute_math,
     "Checksum": _checksum,
     "ParserCounter": _parser_counter,
@@ -411,19 +386,9 @@ _METHODS: Mapping[str, Callable[[MethodCall], Value]] = {
 # --------------------------------------------------------------------------- functions
 
 
-def call_function(body: Body, prototype: ast.Prototype, expr: ast.CallExpr, name: str) -> Value:
-    """Emit a call of one of Tofino's extern functions; return its result. Raises CompileError."""
-    if name == "port_metadata_unpack":
-        return _port_metadata(body, expr)
-    handler = _FUNCTIONS.get(name)
-    if handler is None:
-        body.unit.refuse(Unsupported(f"extern function {name!r}", expr.pos, ", ".join(_FUNCTIONS)))
-        return foreign_call(body, prototype, expr, name, {})
-    return handler(ExternCall(body, name, extern_arguments(body, prototype, expr, name), expr))
-
-
-def _port_metadata(body: Body, expr: ast.CallExpr) -> Value:
+def _port_metadata(call: ExternCall) -> Value:
     """Emit the read of the port's metadata and the advance past these bits; return the metadata."""
+    body, expr = call.body, call.expr
     size = body.scope.root().lookup("PORT_METADATA_SIZE", expr.pos)
     assert isinstance(size, Variable)
     assert isinstance(size.value, Run)
@@ -483,11 +448,12 @@ def _funnel_shift(call: ExternCall) -> Value:
     return Nothing()
 
 
-_FUNCTIONS: Mapping[str, Callable[[ExternCall], Value]] = {
+FUNCTIONS: Mapping[str, Callable[[ExternCall], Value]] = {
     "max": _extreme,
     "min": _extreme,
     "sizeInBits": _size,
     "sizeInBytes": _size,
     "invalidate": _invalidate,
     "funnel_shift_right": _funnel_shift,
+    "port_metadata_unpack": _port_metadata,
 }

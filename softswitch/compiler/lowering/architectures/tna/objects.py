@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -12,8 +12,6 @@ from softswitch.compiler.ir.crc import Crc
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.tna.calls import Colours, Hashing
 from softswitch.compiler.lowering.architectures.tna.stateful import (
-    LPF,
-    WRED,
     Filter,
     MathTable,
     RegisterAction,
@@ -23,73 +21,27 @@ from softswitch.compiler.lowering.architectures.tna.stateful import (
     make_filter_registers,
     table_of,
 )
-from softswitch.compiler.lowering.check import evaluate, known
-from softswitch.compiler.lowering.extern_calls import checked_instance, choose, enum_constant, leaves
-from softswitch.compiler.lowering.instances import COLOUR, cells, make_register, unit_of
-from softswitch.compiler.lowering.passing import is_optional
+from softswitch.compiler.lowering.check import known
+from softswitch.compiler.lowering.extern_calls import (
+    Making,
+    leaves,
+    make_counter,
+    make_direct_counter,
+    make_direct_meter,
+    make_meter,
+    make_profile,
+    plain_object,
+)
+from softswitch.compiler.lowering.instances import make_register
 from softswitch.compiler.lowering.types import data_type
-from softswitch.compiler.lowering.unit import Body, add_named, ir_annotations, remark
-from softswitch.compiler.lowering.values import ExternDef, Number, Object, Run, Scope, Value, show
+from softswitch.compiler.lowering.unit import remark
+from softswitch.compiler.lowering.values import Object, Scope, number_of
 
 _COUNT = ir.Bits(9, signed=True)
 _PARTIES = ("red", "yellow", "green")
 
 DIRECT = {"DirectCounter": "direct_counter", "DirectMeter": "direct_meter"}
 PROFILES = ("ActionProfile", "ActionSelector")
-
-
-@dataclass(frozen=True, slots=True)
-class Making:
-    """The construction of an object: its declaration, and the constructor's arguments by parameter name."""
-
-    body: Body
-    object: Object
-    decl: ast.Instantiation
-    args: Mapping[str, ast.Expr]
-    annotations: tuple[ir.Annotation, ...]
-
-    def value(self, name: str) -> Value:
-        """Return the value of an argument. Raises CompileError if it is not known at compile time."""
-        return known(self.body, self.args[name])
-
-    def number(self, name: str) -> int:
-        """Return the value of an argument that must be a number. Raises CompileError if it is not."""
-        value = self.value(name)
-        number = _constant(value)
-        if number is None:
-            raise CompileError(
-                f"{show(value)} does not fit parameter {name!r}", self.args[name].pos, "a number"
-            )
-        return number
-
-    def other(self, name: str, *types: str) -> Object:
-        """Return an argument that must be an object of one of the externs `types`. Raises CompileError."""
-        found = evaluate(self.body, self.args[name])
-        if not isinstance(found, Object) or found.type.name not in types:
-            raise CompileError(
-                f"{show(found)} does not fit parameter {name!r}", self.args[name].pos, " or ".join(types)
-            )
-        return found
-
-
-def make_object(
-    body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
-) -> Object:
-    """Add an object of one of Tofino's externs to the program and return it. Raises CompileError."""
-    maker = _MAKERS.get(symbol.decl.name)
-    if maker is None:
-        body.unit.refuse(Unsupported(f"extern {symbol.decl.name!r}", decl.pos, ", ".join(sorted(_MAKERS))))
-    with body.unit.scratch():  # the bodies of its methods are lowered at their calls
-        plain = checked_instance(body, symbol, ref, decl, name)
-    if maker is None:
-        return plain
-    call = ast.CallExpr(ast.Name(ref.name, ref.absolute, pos=ref.pos), (), decl.args, pos=decl.pos)
-    constructor = choose([m for m in symbol.decl.methods if m.result is None], call, name)
-    params = [param.name for param in constructor.params]
-    args = {arg.name or param: arg.value for param, arg in zip(params, decl.args, strict=False)}
-    assert all(param.name in args or is_optional(param) for param in constructor.params)
-    annotations = ir_annotations(decl.annotations)
-    return maker(Making(body, replace(plain, annotations=annotations), decl, args, annotations))
 
 
 # --------------------------------------------------------------------------- registers
@@ -100,7 +52,7 @@ def _register(making: Making) -> Object:
     type_ = made.type.args[0]
     first = known(body, making.args["initial_value"], type_) if "initial_value" in making.args else None
     initial = initial_values(first, type_, making.decl.pos)
-    size = cells(body, making.args["size"]) if "size" in making.args else 1
+    size = making.size() if "size" in making.args else 1
     make_register(body, type_, size, made.name, making.decl, making.annotations, initial)
     return replace(made, details=RegisterCells(type_))
 
@@ -147,25 +99,13 @@ def _polynomial(making: Making) -> Object:
 
 
 def _hash(making: Making) -> Object:
-    _, name = enum_constant(making.value("algo"), making.args["algo"].pos, "the algorithm")
+    name = making.member("algo", "the algorithm")
     crc = making.other("poly", "CRCPolynomial").details if "poly" in making.args else None
     assert crc is None or isinstance(crc, Crc)
     return replace(making.object, details=Hashing(name, crc))
 
 
 # --------------------------------------------------------------------------- counters and meters
-
-
-def _counter(making: Making) -> Object:
-    made, counters = making.object, making.body.unit.counters
-    kind = unit_of(making.body, making.args["type"], "CounterType_t").lower()
-    size = cells(making.body, making.args["size"])
-    add_named(counters, ir.Counter(made.name, kind, size, None, pos=made.pos, annotations=making.annotations))
-    return made
-
-
-def _direct_counter(making: Making) -> Object:
-    return replace(making.object, unit=unit_of(making.body, making.args["type"], "CounterType_t").lower())
 
 
 def _colours(making: Making) -> Colours:
@@ -175,36 +115,28 @@ def _colours(making: Making) -> Colours:
 
 
 def _meter(making: Making) -> Object:
-    made, meters = making.object, making.body.unit.meters
-    kind = unit_of(making.body, making.args["type"], "MeterType_t").lower()
-    size = cells(making.body, making.args["size"])
-    add_named(meters, ir.Meter(made.name, kind, size, None, pos=made.pos, annotations=making.annotations))
-    return replace(made, details=_colours(making))
+    return replace(make_meter(making), details=_colours(making))
 
 
 def _direct_meter(making: Making) -> Object:
-    made = making.object
-    kind = unit_of(making.body, making.args["type"], "MeterType_t").lower()
-    colour = making.body.unit.variable(f"{made.name}.colour", COLOUR)
-    return replace(made, unit=kind, colour=colour, details=_colours(making))
+    return replace(make_direct_meter(making), details=_colours(making))
 
 
 # --------------------------------------------------------------------------- filters and math units
 
 
-def _filter(cells_of: Mapping[str, ir.Bits]) -> Callable[[Making], Object]:
-    """Return a function that makes a filter; an indirect filter gets the registers that `cells_of` lists."""
+def _filter(function: str) -> Callable[[Making], Object]:
+    """Return a function that makes a filter with this arithmetic; an indirect filter gets registers."""
 
     def make(making: Making) -> Object:
         results = [making.number(name) for name in ("drop_value", "no_drop_value") if name in making.args]
-        made = replace(making.object, details=Filter(cells_of, *results))
-        assert isinstance(made.details, Filter)
+        what = Filter(function, *results)
         if "size" in making.args:
-            size = cells(making.body, making.args["size"])
-            make_filter_registers(making.body, made.details, size, making.decl, made.name)
+            make_filter_registers(making.body, what, making.size(), making.decl, making.object.name)
         else:
-            remark(f"no control plane can configure the direct filter {made.name!r}", making.decl.pos)
-        return made
+            message = f"no control plane can configure the direct filter {making.object.name!r}"
+            remark(message, making.decl.pos)
+        return replace(making.object, details=what)
 
     return make
 
@@ -216,7 +148,7 @@ def _math_unit(making: Making) -> Object:
         raise Unsupported(f"a math unit of {t.describe(width)}", making.decl.pos, "at most bit<32>")
     if "op" not in making.args:
         return replace(made, details=_given_table(making))
-    _, operation = enum_constant(making.value("op"), making.args["op"].pos, "the operation")
+    operation = making.member("op", "the operation")
     names = ("factor",) if "factor" in making.args else ("A", "B")
     numbers = [making.number(name) for name in names]
     if min(numbers) < 1:
@@ -228,16 +160,9 @@ def _math_unit(making: Making) -> Object:
     return replace(made, details=table_of(operation, factor))
 
 
-def _constant(value: Value) -> int | None:
-    match value:
-        case Number(number) | Run(_, ir.Const(_, number)):
-            return number
-    return None
-
-
 def _given_table(making: Making) -> MathTable:
     data = leaves(making.value("data"), making.args["data"].pos)
-    entries = [number for leaf in data if (number := _constant(leaf)) is not None]
+    entries = [number for leaf in data if (number := number_of(leaf)) is not None]
     shift, scale = making.number("shift"), making.number("scale")
     if shift not in (-1, 0, 1):
         raise CompileError(f"{shift} does not fit parameter 'shift'", making.args["shift"].pos, "-1, 0 or 1")
@@ -273,40 +198,21 @@ def _digest(making: Making) -> Object:
     return made
 
 
-def _profile(making: Making) -> Object:
-    made = making.object
-    profiles = making.body.unit.action_profiles
-    profiles[made.name] = ir.ActionProfile(
-        made.name,
-        cells(making.body, making.args["size"]),
-        False,
-        pos=made.pos,
-        annotations=making.annotations,
-    )
-    return made
-
-
 def _selector(making: Making) -> Object:
     """Add an action selector to the program, in place of the action profile that it extends."""
     made, profiles = making.object, making.body.unit.action_profiles
     if "action_profile" in making.args:
         size = profiles.pop(making.other("action_profile", "ActionProfile").name).size
     else:
-        size = cells(making.body, making.args["size"])
-    profiles[made.name] = ir.ActionProfile(
-        made.name, size, True, pos=made.pos, annotations=making.annotations
-    )
+        size = making.size()
+    profiles[made.name] = ir.ActionProfile(made.name, size, True, **making.common)
     how = making.other("hash", "Hash").details
     assert isinstance(how, Hashing)
     algorithm = {"CRC16": "crc16", "XOR16": "xor16", "IDENTITY": "identity"}.get(how.name, "crc32")
     return replace(made, unit=algorithm)
 
 
-def _plain(making: Making) -> Object:
-    return making.object
-
-
-_MAKERS: Mapping[str, Callable[[Making], Object]] = {
+MAKERS: Mapping[str, Callable[[Making], Object]] = {
     "Register": _register,
     "RegisterParam": _register,
     "DirectRegister": _direct_register,
@@ -317,25 +223,25 @@ _MAKERS: Mapping[str, Callable[[Making], Object]] = {
     "RegisterAction4": _action,
     "CRCPolynomial": _polynomial,
     "Hash": _hash,
-    "Random": _plain,
-    "Counter": _counter,
-    "DirectCounter": _direct_counter,
+    "Random": plain_object,
+    "Counter": make_counter,
+    "DirectCounter": make_direct_counter,
     "Meter": _meter,
     "DirectMeter": _direct_meter,
-    "Lpf": _filter(LPF),
-    "DirectLpf": _filter(LPF),
-    "Wred": _filter(WRED),
-    "DirectWred": _filter(WRED),
+    "Lpf": _filter("Lpf"),
+    "DirectLpf": _filter("Lpf"),
+    "Wred": _filter("Wred"),
+    "DirectWred": _filter("Wred"),
     "MathUnit": _math_unit,
     "Checksum": _variable(ir.Bits(16)),
     "ParserCounter": _variable(_COUNT),
-    "ParserPriority": _plain,
-    "Mirror": _plain,
-    "Resubmit": _plain,
+    "ParserPriority": plain_object,
+    "Mirror": plain_object,
+    "Resubmit": plain_object,
     "Digest": _digest,
-    "ActionProfile": _profile,
+    "ActionProfile": make_profile,
     "ActionSelector": _selector,
-    "Atcam": _plain,
-    "Alpm": _plain,
-    "IdleTimeout": _plain,
+    "Atcam": plain_object,
+    "Alpm": plain_object,
+    "IdleTimeout": plain_object,
 }

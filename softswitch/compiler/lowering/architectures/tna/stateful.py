@@ -6,9 +6,8 @@ A register action reads a cell, runs its body, and writes the cell.
 
 A filter moves its average towards each new value, by a fraction that grows with the time since the last
 value: ``average += (value - average) * min(1, elapsed * gain)``, in integers, so that both back ends compute
-the same result. This is the first-order approximation of the chip's exponential. P4Runtime has no entity for
-filters. The settings of an array NAME of filters are in the following registers, with one cell for each
-filter:
+the same result. P4Runtime has no entity for filters. The settings of an array NAME of filters are in the
+following registers, with one cell for each filter:
 
 ``NAME.rise``, ``NAME.fall``   2**48 / the time constant in ns, for values above and below the average;
                                if `rise` is 0, the filter is off and each value passes unchanged
@@ -20,6 +19,8 @@ filter:
 ``NAME.average``, ``NAME.last``    2**16 * the average, and the time of its last update in ns
 
 For a direct filter, which belongs to a table, all of these are zero and cannot be set.
+
+The arithmetic of filters and math units is P4: ``include/tofino_externs.p4``.
 
 `MathUnit`: an approximation of powers and reciprocals that a register's action may use.
 
@@ -33,21 +34,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import floor, log2
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import CompileError, Unsupported
-from softswitch.compiler.frontend import ast
-from softswitch.compiler.ir.walk import overlap, path_of, storage_of
+from softswitch.compiler.errors import CompileError, Unsupported, read_source
+from softswitch.compiler.frontend import ast, parse
+from softswitch.compiler.frontend.preprocess import STANDARD_INCLUDES
+from softswitch.compiler.ir.walk import all_statements, overlap, path_of, storage_of, targets
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.tna.switch import intrinsic_place
 from softswitch.compiler.lowering.convert import bits_cast, clear, convert, expression
 from softswitch.compiler.lowering.extern_calls import MethodCall, leaves, scalar
 from softswitch.compiler.lowering.instances import make_register
 from softswitch.compiler.lowering.subroutines import formals_of, lower_body
-from softswitch.compiler.lowering.unit import Body, Stage
+from softswitch.compiler.lowering.unit import Body, Stage, Unit
 from softswitch.compiler.lowering.values import (
     Formal,
+    Functions,
     Nothing,
     Object,
     PassedValues,
@@ -55,6 +59,7 @@ from softswitch.compiler.lowering.values import (
     Scope,
     Value,
     Variable,
+    constant,
     show,
 )
 
@@ -137,21 +142,8 @@ def execute(call: MethodCall) -> Value:
 def _changes(statements: Sequence[ir.Stmt], expr: ir.Expr) -> bool:
     """Return True if `statements` assign to the storage of `expr`; False if `expr` has no constant path."""
     place = path_of(expr)
-    if place is None:
-        return False
-    for s in statements:
-        match s:
-            case ir.Assign(target):
-                written = storage_of(target)
-                if written is not None and overlap(written, place):
-                    return True
-            case ir.If(_, then, otherwise):
-                if _changes((*then, *otherwise), expr):
-                    return True
-            case ir.Inlined(inner):
-                if _changes(inner, expr):
-                    return True
-    return False
+    written = (storage_of(target) for s in all_statements(statements) for target in targets(s))
+    return place is not None and any(path is not None and overlap(path, place) for path in written)
 
 
 def _nothing(base: Object, pos: ir.Position) -> Value:
@@ -235,9 +227,9 @@ def initial_values(value: Value | None, type_: t.Type, pos: ir.Position) -> tupl
 
 _ENTRIES = 16
 _SCALES = range(-32, 32)
-_INPUT = ir.Bits(32)
-_EXPONENT = ir.Bits(8)  # in two's complement: -94 to 93
-_RESULT = ir.Bits(64)
+_WORD, _BYTE = ir.Bits(64), ir.Bits(8)
+_FRACTION = 16
+"""Number of fraction bits of an average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,226 +275,120 @@ def table_of(operation: str, factor: float) -> MathTable:
 
 def execute_math(call: MethodCall) -> Value:
     """Emit a math unit's operation on a number, and return its result. Raises CompileError."""
-    body, unit, result, pos = call.body, call.on.details, call.on.type.args[0], call.pos
+    unit, result, pos = call.on.details, call.on.type.args[0], call.pos
     assert isinstance(unit, MathTable)
     assert isinstance(result, ir.Bits)
-    entry, exponent = _normalised(body, _plain(scalar(body, call.values[0], pos, "x"), pos), unit.shift, pos)
-    power = exponent
-    if unit.shift:
-        power = _op("<<" if unit.shift > 0 else ">>", exponent, 1, pos)
-    if unit.invert:
-        power = ir.Binary(_EXPONENT, "-", ir.Const(_EXPONENT, 0, pos=pos), power, pos=pos)
-    shift = body.held(_op("+", power, unit.scale % 256, pos), "shift", pos)
-    found = ir.Cast(_RESULT, _chosen(unit.entries, entry, pos), pos=pos)
-    negative = ir.Binary(t.BOOL, ">=", shift, ir.Const(_EXPONENT, 128, pos=pos), pos=pos)
-    down = ir.Binary(_EXPONENT, "-", ir.Const(_EXPONENT, 0, pos=pos), shift, pos=pos)
-    small = ir.Binary(_RESULT, ">>", found, down, pos=pos)
-    large = ir.Binary(_RESULT, "<<", found, shift, pos=pos)
-    total = ir.Mux(_RESULT, negative, small, large, pos=pos)
-    return Run(result, bits_cast(result, total, pos))
-
-
-def _normalised(body: Body, number: ir.Expr, shift: int, pos: ir.Position) -> tuple[ir.Expr, ir.Expr]:
-    """Emit the search for the leading one bit of `number`.
-
-    Return the index in the math unit's table (32 bits), and the exponent (8 bits).
-    """
-    rest = body.held(number, "rest", pos)
-    exponent = body.held(ir.Const(_EXPONENT, 31, pos=pos), "exponent", pos)
-    for step in (16, 8, 4, 2, 1):
-        free = ir.Binary(t.BOOL, "<", rest, ir.Const(_INPUT, 1 << (32 - step), pos=pos), pos=pos)
-        moved = ir.Assign(rest, _op("<<", rest, step, pos), pos=pos)
-        less = ir.Assign(exponent, _op("-", exponent, step, pos), pos=pos)
-        body.out.append(ir.If(free, (moved, less), (), pos=pos))
-    body.out.append(ir.Assign(rest, _op(">>", rest, 28, pos), pos=pos))
-    if shift < 0:
-        odd = ir.Binary(t.BOOL, "==", _op("&", exponent, 1, pos), ir.Const(_EXPONENT, 1, pos=pos), pos=pos)
-        halved = ir.Assign(rest, _op(">>", rest, 1, pos), pos=pos)
-        even = ir.Assign(exponent, _op("+", exponent, 1, pos), pos=pos)
-        body.out.append(ir.If(odd, (halved, even), (), pos=pos))
-    return rest, exponent
-
-
-def _chosen(entries: Sequence[int], number: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return ``entries[number]`` as a tree of ``?:`` on the bits of `number`, the highest bit first."""
-    if len(entries) == 1:
-        return ir.Const(ir.Bits(8), entries[0], pos=pos)
-    half = len(entries) // 2
-    bit = _op("&", number, half, pos)
-    clear = ir.Binary(t.BOOL, "==", bit, ir.Const(_INPUT, 0, pos=pos), pos=pos)
-    low, high = (_chosen(part, number, pos) for part in (entries[:half], entries[half:]))
-    return ir.Mux(ir.Bits(8), clear, low, high, pos=pos)
-
-
-def _op(op: str, left: ir.Expr, number: int, pos: ir.Position) -> ir.Expr:
-    assert isinstance(left.type, ir.Bits)
-    return ir.Binary(left.type, op, left, ir.Const(left.type, number, pos=pos), pos=pos)
-
-
-def _plain(number: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return a number as ``bit<32>``."""
+    number = scalar(call.body, call.values[0], pos, "x")
     assert isinstance(number.type, ir.Bits)
     plain = bits_cast(ir.Bits(number.type.width), number, pos) if number.type.signed else number
-    return bits_cast(_INPUT, plain, pos)
-
-
-_WORD, _FLAG, _BYTE, _HALF, _WIDE = ir.Bits(64), ir.Bits(1), ir.Bits(8), ir.Bits(32), ir.Bits(128)
-_ALL = 1 << 48
-"""The fraction 1, in units of 2**-48."""
-_FRACTION = 16
-"""Number of fraction bits of an average."""
-
-_STATE = {"average": _WORD, "last": _WORD}
-LPF = {"rise": _WORD, "fall": _WORD, "rate": _FLAG, "shift": _BYTE, **_STATE}
-WRED = {"gain": _WORD, "low": _HALF, "high": _HALF, "slope": _HALF, **_STATE}
-"""The registers of an `Lpf` and of a `Wred`: the last part of each register's name, and its cells' type."""
+    settings = {
+        "entries": sum(entry << 8 * place for place, entry in enumerate(unit.entries)),
+        "invert": unit.invert,
+        "squares": unit.shift > 0,
+        "roots": unit.shift < 0,
+        "scale": unit.scale % 256,
+    }
+    found = call_arithmetic(call.body, "MathUnit", {"x": bits_cast(t.BIT32, plain, pos), **settings}, pos)
+    return Run(result, bits_cast(result, found.expr, pos))
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter: the types of its registers' cells and, for Wred, the results for "drop" and "pass"."""
+    """A filter: its function in tofino_externs.p4 and, for Wred, the results for "drop" and "pass"."""
 
-    cells: Mapping[str, ir.Bits]
+    function: str
     drop: int = 0
     pass_: int = 0
+
+    def cells(self, unit: Unit) -> list[Formal]:
+        """Return the filter's registers, which are parameters of its function."""
+        _, formals = _arithmetic_of(unit, self.function)
+        return [formal for formal in formals if formal.name not in ("value", "clock", "drawn")]
 
 
 def make_filter_registers(body: Body, what: Filter, size: int, decl: ast.Instantiation, name: str) -> None:
     """Add the registers of an indirect filter to the program. Raises CompileError."""
-    for cell, type_ in what.cells.items():
-        make_register(body, type_, size, f"{name}.{cell}", decl, ())
+    for cell in what.cells(body.unit):
+        make_register(body, cell.type, size, f"{name}.{cell.name}", decl, ())
 
 
-def execute_lpf(call: MethodCall) -> Value:
-    """Emit the update of a low-pass filter with the call's value, and return the filtered value."""
-    found, value = _FilterCells(call), _value(call)
-    pos, result = call.pos, call.on.type.args[0]
-    assert isinstance(result, ir.Bits)
-    rises = found.compare(">", value, found.cell["average"])
-    sample = found.choose(_WORD, rises, found.cell["rise"], found.cell["fall"])
-    rate = found.compare("==", found.cell["rate"], ir.Const(_FLAG, 1, pos=pos))
-    gain = found.choose(_WORD, rate, found.cell["fall"], sample)
-    target = found.choose(_WORD, rate, ir.Const(_WORD, 0, pos=pos), value)
-    found.approach(target, gain)
-    added = found.choose(_WORD, rate, value, ir.Const(_WORD, 0, pos=pos))
-    found.assign("average", ir.Binary(_WORD, "+", found.cell["average"], added, pos=pos))
-    found.write()
-    whole = ir.Binary(_WORD, ">>", found.cell["average"], ir.Const(_WORD, _FRACTION, pos=pos), pos=pos)
-    down = ir.Binary(_WORD, ">>", whole, found.cell["shift"], pos=pos)
-    given = ir.Binary(_WORD, ">>", value, ir.Const(_WORD, _FRACTION, pos=pos), pos=pos)
-    unset = found.compare("==", found.cell["rise"], ir.Const(_WORD, 0, pos=pos))
-    return Run(result, bits_cast(result, found.choose(_WORD, unset, given, down), pos))
+def execute_filter(call: MethodCall) -> Value:
+    """Emit the update of a filter with the call's value.
 
-
-def execute_wred(call: MethodCall) -> Value:
-    """Emit the update of a Wred filter with the call's value.
-
-    Return the filter's result: its value for "drop" or for "pass".
+    Return the filtered value or, for Wred, the filter's value for "drop" or for "pass".
     """
-    what, pos = call.on.details, call.pos
-    found, value = _FilterCells(call), _value(call)
+    body, base, what, pos = call.body, call.on, call.on.details, call.pos
     assert isinstance(what, Filter)
-    found.approach(value, found.cell["gain"])
-    found.write()
-    average = ir.Binary(_WORD, ">>", found.cell["average"], ir.Const(_WORD, _FRACTION, pos=pos), pos=pos)
-    low, high = (bits_cast(_WORD, found.cell[name], pos) for name in ("low", "high"))
-    excess = bits_cast(_WIDE, ir.Binary(_WORD, "-", average, low, pos=pos), pos)
-    likely = ir.Binary(_WIDE, "*", excess, bits_cast(_WIDE, found.cell["slope"], pos), pos=pos)
-    drawn = call.body.temporary(_HALF, "random", pos)
-    call.emit("random", (drawn,), (ir.Const(_HALF, 0, pos=pos),), (ir.Const(_HALF, (1 << 32) - 1, pos=pos),))
-    hit = found.compare("<", bits_cast(_WIDE, drawn, pos), likely)
-    some = found.both(found.compare(">", average, low), hit)
-    every = found.compare(">=", average, high)
-    is_set = found.compare("!=", found.cell["gain"], ir.Const(_WORD, 0, pos=pos))
-    drops = found.both(is_set, ir.Binary(t.BOOL, "||", every, some, pos=pos))
-    return Run(
-        _BYTE,
-        found.choose(_BYTE, drops, ir.Const(_BYTE, what.drop, pos=pos), ir.Const(_BYTE, what.pass_, pos=pos)),
-    )
-
-
-def _value(call: MethodCall) -> ir.Expr:
-    """Emit the copy of the call's first argument to a new variable, and return the variable.
-
-    The variable holds the value with `_FRACTION` fraction bits.
-    """
-    pos = call.pos
-    number = bits_cast(_WORD, scalar(call.body, call.values[0], pos, "the value"), pos)
-    shifted = ir.Binary(_WORD, "<<", number, ir.Const(_WORD, _FRACTION, pos=pos), pos=pos)
-    return call.body.held(shifted, "value", pos)
-
-
-class _FilterCells:
-    """Variables that hold a filter's cells while one packet is processed."""
-
-    def __init__(self, call: MethodCall) -> None:
-        body, base, pos = call.body, call.on, call.pos
-        assert isinstance(base.details, Filter)
-        self._call, self._body, self._pos = call, body, pos
-        self._index: ir.Expr | None = None
-        self.cell: dict[str, ir.Expr] = {}
-        if len(call.values) > 1:
-            index = bits_cast(_HALF, scalar(body, call.values[1], pos, "the index"), pos)
-            self._index = body.held(index, "index", pos)
-        for name, type_ in base.details.cells.items():
-            if self._index is None:
-                self.cell[name] = body.held(ir.Const(type_, 0, pos=pos), name, pos)
-            else:
-                self.cell[name] = variable = body.temporary(type_, name, pos)
-                call.emit("register.read", (variable,), (self._index,), instance=f"{base.name}.{name}")
-
-    def write(self) -> None:
-        """Emit the writes of the average and of the time of its update to the registers."""
-        if self._index is not None:
-            for name in _STATE:
-                instance = f"{self._call.on.name}.{name}"
-                self._call.emit("register.write", (self._index,), (self.cell[name],), instance=instance)
-
-    def assign(self, name: str, value: ir.Expr) -> None:
-        """Emit an assignment to a cell's variable."""
-        self._body.out.append(ir.Assign(self.cell[name], value, pos=self._pos))
-
-    def compare(self, op: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-        """Return ``left op right``."""
-        return ir.Binary(t.BOOL, op, left, right, pos=self._pos)
-
-    def both(self, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-        """Return ``left && right``."""
-        return ir.Binary(t.BOOL, "&&", left, right, pos=self._pos)
-
-    def choose(self, type_: ir.Bits, condition: ir.Expr, then: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
-        """Return ``condition ? then : otherwise``."""
-        return ir.Mux(type_, condition, then, otherwise, pos=self._pos)
-
-    def approach(self, target: ir.Expr, gain: ir.Expr) -> None:
-        """Emit the move of the average towards `target`.
-
-        The average moves by `gain` * 2**-48 of the distance for each ns since the last update, and at most by
-        the whole distance.
-        """
-        body, pos = self._body, self._pos
-        gress = "ingress" if body.stage is Stage.INGRESS else "egress"
-        now = intrinsic_place(body.unit, f"{gress}_from_parser", "global_tstamp", pos)
-        stamp = body.held(bits_cast(_WORD, now, pos), "now", pos)
-        elapsed = ir.Binary(_WORD, "-", stamp, self.cell["last"], pos=pos)
-        elapsed = ir.Binary(
-            _WORD, "&", elapsed, ir.Const(_WORD, _ALL - 1, pos=pos), pos=pos
-        )  # the clock has 48 bits
-        grown = ir.Binary(_WIDE, "*", bits_cast(_WIDE, elapsed, pos), bits_cast(_WIDE, gain, pos), pos=pos)
-        part = body.held(grown, "part", pos)
-        whole = ir.Const(_WIDE, _ALL, pos=pos)
-        body.out.append(
-            ir.If(self.compare(">", part, whole), (ir.Assign(part, whole, pos=pos),), (), pos=pos)
+    number = bits_cast(_WORD, scalar(body, call.values[0], pos, "the value"), pos)
+    gress = "ingress" if body.stage is Stage.INGRESS else "egress"
+    fixed = ir.Binary(_WORD, "<<", number, ir.Const(_WORD, _FRACTION, pos=pos), pos=pos)
+    clock = intrinsic_place(body.unit, f"{gress}_from_parser", "global_tstamp", pos)
+    given: dict[str, ir.Expr | int] = {"value": fixed, "clock": clock}
+    index: ir.Expr | None = None
+    if len(call.values) > 1:
+        index = body.held(
+            bits_cast(t.BIT32, scalar(body, call.values[1], pos, "the index"), pos), "index", pos
         )
-        self.assign("last", stamp)
-        average = self.cell["average"]
-        above = self.compare(">=", target, average)
-        up = ir.Binary(_WORD, "+", average, self._part(target, average, part), pos=pos)
-        down = ir.Binary(_WORD, "-", average, self._part(average, target, part), pos=pos)
-        self.assign("average", self.choose(_WORD, above, up, down))
+    cells = {cell: body.temporary(cell.type, cell.name, pos) for cell in what.cells(body.unit)}
+    for cell, variable in cells.items():
+        given[cell.name] = variable
+        if index is None:
+            clear(body, Run(cell.type, variable, writable=True), pos)
+        else:
+            call.emit("register.read", (variable,), (index,), instance=f"{base.name}.{cell.name}")
+    if what.function == "Wred":
+        given["drawn"] = drawn = body.temporary(t.BIT32, "random", pos)
+        call.emit(
+            "random", (drawn,), (ir.Const(t.BIT32, 0, pos=pos),), (ir.Const(t.BIT32, (1 << 32) - 1, pos=pos),)
+        )
+    found = call_arithmetic(body, what.function, given, pos)
+    for cell, variable in cells.items():
+        if index is not None and cell.returns:
+            call.emit("register.write", (index,), (variable,), instance=f"{base.name}.{cell.name}")
+    if what.function == "Wred":
+        drop, pass_ = (ir.Const(_BYTE, value, pos=pos) for value in (what.drop, what.pass_))
+        return Run(_BYTE, ir.Mux(_BYTE, found.expr, drop, pass_, pos=pos))
+    result = base.type.args[0]
+    assert isinstance(result, ir.Bits)
+    return Run(result, bits_cast(result, found.expr, pos))
 
-    def _part(self, large: ir.Expr, small: ir.Expr, part: ir.Expr) -> ir.Expr:
-        pos = self._pos
-        difference = bits_cast(_WIDE, ir.Binary(_WORD, "-", large, small, pos=pos), pos)
-        product = ir.Binary(_WIDE, "*", difference, part, pos=pos)
-        return bits_cast(_WORD, ir.Binary(_WIDE, ">>", product, ir.Const(_WIDE, 48, pos=pos), pos=pos), pos)
+
+# --------------------------------------------------------------------------- arithmetic in P4
+
+
+@cache
+def _arithmetic() -> Scope:
+    """Return a scope with the functions of tofino_externs.p4."""
+    path = STANDARD_INCLUDES / "tofino_externs.p4"
+    scope = Scope()
+    for decl in parse(read_source(path), path.name).declarations:
+        assert isinstance(decl, ast.FunctionDecl)
+        scope.declare(decl.prototype.name, Functions([decl], Scope(scope), pos=decl.pos))
+    return scope
+
+
+def _arithmetic_of(unit: Unit, name: str) -> tuple[ast.FunctionDecl, list[Formal]]:
+    """Return a function of tofino_externs.p4, and its parameters."""
+    symbol = _arithmetic().find(name)
+    assert isinstance(symbol, Functions)
+    (decl,) = symbol.overloads
+    return decl, formals_of(unit, decl.prototype.params, symbol.scope)
+
+
+def call_arithmetic(body: Body, name: str, args: Mapping[str, ir.Expr | int], pos: ir.Position) -> Run:
+    """Emit a function of tofino_externs.p4 with arguments by the parameters' names, and return its result.
+
+    An argument for an ``inout`` parameter must be a variable.
+    """
+    decl, formals = _arithmetic_of(body.unit, name)
+    values: dict[str, Value] = {}
+    for formal in formals:
+        given = args[formal.name]
+        if isinstance(given, int):
+            values[formal.name] = constant(formal.type, int(given), pos)
+        else:
+            place = given if isinstance(given, ir.Var) else body.held(given, formal.name, pos)
+            values[formal.name] = Run(formal.type, place, formal.returns)
+    result = lower_body(body, decl, _arithmetic(), formals, PassedValues(values, ()), pos)
+    assert isinstance(result, Run)
+    return result
