@@ -26,7 +26,7 @@ that are missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -64,6 +64,16 @@ class ConfigError(InaError, ValueError):
     """A job configuration cannot be used."""
 
     exit_code = 2
+
+
+def refuse(kind: type[Exception], rules: Iterable[tuple[object, str]]) -> None:
+    """Raise an error of class `kind` with the message of the first broken rule.
+
+    Each of the rules is a pair: whether it is broken, and the message.
+    """
+    for is_broken, message in rules:
+        if is_broken:
+            raise kind(message)
 
 
 class NativeMissing(InaError):

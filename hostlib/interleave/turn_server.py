@@ -29,6 +29,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from hostlib.errors import refuse
 from hostlib.interleave.member import VARIABLE
 from hostlib.interleave.stages import KEPT, STAGES, GroupError, Iteration
 from hostlib.interleave.turn_order import Member, TurnOrder
@@ -136,10 +137,11 @@ class TurnServer(Door):
 
     def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
         member = _member(request)
-        if member not in self._turns.members:
-            raise GroupError(f"{member} is not in this group")
-        if member in self._connections:
-            raise GroupError(f"{member} has joined already")
+        rules = (
+            (member not in self._turns.members, f"{member} is not in this group"),
+            (member in self._connections, f"{member} has joined already"),
+        )
+        refuse(GroupError, rules)
         self._connections[member] = connection
         return {}
 

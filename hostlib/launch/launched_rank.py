@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hostlib.addresses import Address
-from hostlib.errors import ConfigError
+from hostlib.errors import ConfigError, refuse
 
 TORCH_VARIABLES: Final = (
     "RANK",
@@ -156,16 +156,16 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 
 def _check(found: LaunchedRank) -> None:
-    for what, rank, size in (
-        ("rank", found.rank, found.size),
-        ("local rank", found.local_rank, found.local_size),
-    ):
-        if rank >= size:
-            raise ConfigError(f"{found.launcher}: {what} is {rank}, must be 0..{size - 1} of {size}")
-    if found.local_size > found.size:
-        raise ConfigError(
-            f"{found.launcher}: {found.local_size} ranks on this machine, of {found.size} in all: too many"
-        )
+    size, local_size = found.size, found.local_size
+    rules = (
+        (found.rank >= size, f"rank is {found.rank}, must be 0..{size - 1} of {size}"),
+        (
+            found.local_rank >= local_size,
+            f"local rank is {found.local_rank}, must be 0..{local_size - 1} of {local_size}",
+        ),
+        (local_size > size, f"{local_size} ranks on this machine, of {size} in all: too many"),
+    )
+    refuse(ConfigError, ((is_broken, f"{found.launcher}: {why}") for is_broken, why in rules))
 
 
 PORTS: Final = range(12_000, 28_000)

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from hostlib.errors import RendezvousError
+from hostlib.errors import RendezvousError, refuse
 from hostlib.meet import (
     FROM_WORKER_BYTES,
     GONE,
@@ -168,14 +168,20 @@ class Rendezvous(Door):
 
     def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
         rank, size, job = request.get("join"), request.get("size"), request.get("job")
-        if job != self._job:
-            raise RendezvousError(f"this is the meeting point of job {self._job}, not of job {job}")
-        if size != self._size:
-            raise RendezvousError(f"job {job} has {self._size} ranks, not {size}")
-        if type(rank) is not int or not 0 <= rank < self._size:
-            raise RendezvousError(f"rank {rank} is not one of 0..{self._size - 1} of job {job}")
-        if rank in self._joined:
-            raise RendezvousError(f"rank {rank} of job {job} has joined already")
+        rules = (
+            (job != self._job, f"this is the meeting point of job {self._job}, not of job {job}"),
+            (size != self._size, f"job {job} has {self._size} ranks, not {size}"),
+            (
+                type(rank) is not int or not 0 <= rank < self._size,
+                f"rank {rank} is not one of 0..{self._size - 1} of job {job}",
+            ),
+            (
+                type(rank) is int and rank in self._joined,
+                f"rank {rank} of job {job} has joined already",
+            ),
+        )
+        refuse(RendezvousError, rules)
+        assert isinstance(rank, int)
         self._joined[rank] = connection
         news = {"gone": self._gone, "left": self._left, "fault": self._fault, "granted": self._granted}
         return {what: value for what, value in news.items() if value}
