@@ -212,7 +212,8 @@ uint32_t ina_exponent(const float *values, int64_t count);
 uint32_t ina_quantize(const float *values, uint8_t *wire, int64_t count, int exponent, uint32_t fan_in);
 void ina_dequantize(const uint8_t *wire, float *values, int64_t count, int exponent, uint32_t fan_in,
                     int average);
-void ina_swap(const uint8_t *from, uint8_t *to, int64_t count);
+/* Values to lanes, or lanes to values: both swap bytes where the machine is little endian. */
+void ina_swap(const void *from, void *to, int64_t count);
 int ina_quantize_fixed(const float *values, uint8_t *wire, int64_t count, int scale_bits, uint32_t ranks);
 void ina_dequantize_fixed(const uint8_t *wire, float *values, int64_t count, int scale_bits, uint32_t ranks,
                           int average);
@@ -222,6 +223,10 @@ void ina_unpack(const uint8_t *wire, float *values, int64_t count, int64_t lanes
                 uint32_t per_lane, int average);
 void ina_leave_rest(float *values, int64_t count, int exponent, uint32_t ranks, uint32_t per_lane);
 void ina_take_raw(const uint8_t *wire, float *values, int64_t count, uint32_t ranks, int average);
+
+/* Sums over ranks in memory, ina_local.c. Return the first place where a sum is not finite, or no int32; or -1. */
+int64_t ina_local_sum_f32(float *out, const float *const *in, size_t inputs, size_t count, double divisor);
+int64_t ina_local_sum_i32(int32_t *out, const int32_t *const *in, size_t inputs, size_t count);
 
 /* Window, ina_core.c. */
 void ina_begin(struct ina_core *core, int64_t now);

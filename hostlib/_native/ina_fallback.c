@@ -1,4 +1,5 @@
 /* What the packets that reach the fallback server mean; tests/twins/fallback_core.py is the twin. */
+#include "ina_core.h"
 #include "ina_fallback.h"
 
 #include <string.h>
@@ -21,7 +22,7 @@ static void read_values(const struct ina_fallback *core, uint32_t piece, const s
     if (header->values == NULL)
         memset(fb_values(core, piece), 0, core->lanes * sizeof(int32_t));
     else
-        fb_read(fb_values(core, piece), header->values, core->lanes);
+        ina_swap(header->values, fb_values(core, piece), core->lanes);
 }
 
 static int can_be_repaired(const struct fb_entry *entry)
@@ -334,20 +335,29 @@ static int refusal(const struct ina_fallback *core, const struct fb_job *job, st
     return fb_is_stale(job, header->psn) ? FB_STALE : -1;
 }
 
+/* Why a packet is of no job, -1: it is. */
+static int strangeness(const struct ina_fallback *core, const uint8_t *packet, int64_t bytes)
+{
+    const uint8_t *at = packet + core->prefix;
+    if (bytes < core->prefix + INA_BYTES)
+        return FB_BAD_LENGTH;
+    if (core->prefix && !is_ours(packet))
+        return FB_FOREIGN;
+    if (at[AT(version_kind)] >> 4 != INA_VERSION)
+        return FB_BAD_VERSION;
+    uint32_t kind = at[AT(version_kind)] & 0x0f;
+    if (kind != KIND_PARTIAL && kind != KIND_RESULT)
+        return FB_BAD_KIND;
+    return core->by_id[load16(at + AT(job))] == NULL ? FB_UNKNOWN_JOB : -1;
+}
+
 static void take_packet(struct ina_fallback *core, const uint8_t *packet, int64_t bytes, int64_t now)
 {
     const uint8_t *at = packet + core->prefix;
     int64_t start = core->prefix + INA_BYTES;
-    if (bytes < start) {
-        core->counters[FB_BAD_LENGTH]++;
-        return;
-    }
-    if (core->prefix && !is_ours(packet)) {
-        core->counters[FB_FOREIGN]++;
-        return;
-    }
-    if (at[AT(version_kind)] >> 4 != INA_VERSION) {
-        core->counters[FB_BAD_VERSION]++;
+    int reason = strangeness(core, packet, bytes);
+    if (reason >= 0) {
+        core->counters[reason]++;
         return;
     }
     struct header header = {
@@ -357,17 +367,9 @@ static void take_packet(struct ina_fallback *core, const uint8_t *packet, int64_
         .valid = load16(at + AT(valid)), .lanes = load16(at + AT(lanes)), .tag = load32(at + AT(tag)),
         .node = load16(at + AT(node)), .target = load16(at + AT(target)), .child = -1, .values = packet + start,
     };
-    if (header.kind != KIND_PARTIAL && header.kind != KIND_RESULT) {
-        core->counters[FB_BAD_KIND]++;
-        return;
-    }
     struct fb_job *job = core->by_id[header.job];
-    if (job == NULL) {
-        core->counters[FB_UNKNOWN_JOB]++;
-        return;
-    }
     job->counters[FB_PACKETS]++;
-    int reason = refusal(core, job, &header, bytes - start);
+    reason = refusal(core, job, &header, bytes - start);
     if (reason >= 0) {
         job->counters[reason]++;
         return;

@@ -155,8 +155,6 @@ struct ina_fallback {
 };
 
 /* ina_fallback_sum.c. Wire values are big endian and need no alignment. */
-void fb_read(int32_t *to, const uint8_t *wire, uint32_t lanes);
-void fb_write(uint8_t *wire, const int32_t *from, uint32_t lanes);
 int fb_add_wire(int32_t *to, const uint8_t *wire, uint32_t lanes);      /* 1: some sum left the range */
 int fb_add(int32_t *to, const int32_t *from, uint32_t lanes);
 int fb_sum_raw(int32_t *to, const int32_t *const *ordered, uint32_t ranks, uint32_t lanes, int is_int);
