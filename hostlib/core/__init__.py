@@ -15,7 +15,7 @@ watches the processes, can, and a worker asks it through `Peers`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 TIMEOUT_S: Final = 8.0
@@ -32,23 +32,56 @@ class Patience:
     """Longest wait if the missing ranks are known to be alive: they compute, or wait for something else."""
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a worker has learned of the other ranks; absent fields are empty."""
+
+    go: bool = False
+    """True once all ranks have joined."""
+    gone: Mapping[int, str] = field(default_factory=dict)
+    """The ranks that are known to be dead, each with the reason."""
+    left: Mapping[int, int] = field(default_factory=dict)
+    """The ranks that sent a farewell, and the number of collectives that each had carried out."""
+    fault: str | None = None
+    """Reason why the job cannot go on (the switch failed, for example)."""
+    granted: int | None = None
+    """Number of packets that the job's grant of slots allows in flight; 0 or None: unknown."""
+
+    def and_then(self, later: News) -> News:
+        """Return these news and later ones together; the first fault counts."""
+        return News(
+            self.go or later.go,
+            {**self.gone, **later.gone},
+            {**self.left, **later.left},
+            self.fault or later.fault,
+            self.granted if later.granted is None else later.granted,
+        )
+
+    def ended(self) -> set[int]:
+        """Return the ranks that are gone or have left."""
+        return {*self.gone, *self.left}
+
+
 class Peers:
     """News of the other ranks for a communicator; this base class has none, for jobs without a rendezvous.
 
     All methods return at once.
     """
 
+    news = News()
+    """All news so far."""
+
     def gone(self) -> Mapping[int, str]:
         """Return the ranks that are known to be dead, each with the reason."""
-        return {}
+        return self.news.gone
 
     def fault(self) -> str | None:
         """Return the reason why the job cannot go on (the switch failed, for example); None while it can."""
-        return None
+        return self.news.fault
 
     def granted(self) -> int:
         """Return the number of packets that the job's grant of slots allows in flight; 0: unknown."""
-        return 0
+        return self.news.granted or 0
 
     def alive(self, ranks: Iterable[int]) -> bool:
         """Return whether all of `ranks` are known to be running."""
@@ -56,7 +89,7 @@ class Peers:
 
     def left(self) -> Mapping[int, int]:
         """Return the ranks that sent a farewell, and the number of collectives that each had carried out."""
-        return {}
+        return self.news.left
 
     def report(self, statistics: Mapping[str, float]) -> None:
         """Send this worker's statistics to the launcher, which may miss them."""

@@ -25,9 +25,9 @@ from hostlib.meet import (
     GroupRequest,
     Lines,
     MessageError,
-    News,
     encode,
     parse_from_member,
+    parse_news,
     rendezvous_peers,
 )
 from hostlib.meet.connections import knock, next_message
@@ -476,7 +476,7 @@ def test_whatever_arrives_is_an_object_or_an_error_of_ours(chunks: list[bytes]) 
         for chunk in chunks:
             for message in lines.feed(chunk):
                 assert isinstance(message, dict)
-                News.parse(message)
+                parse_news(message)
     except MessageError:
         pass
 
