@@ -11,14 +11,11 @@ import importlib
 import ipaddress
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from hostlib.version import INA_VERSION as INA_VERSION
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from hostlib.wire.dtypes import HEADER_DTYPE as HEADER_DTYPE
     from hostlib.wire.dtypes import PREFIX_DTYPE as PREFIX_DTYPE
     from hostlib.wire.dtypes import packet_dtype as packet_dtype
@@ -66,8 +63,6 @@ NAMES_OF_FLAGS: Final = {
 ECN_MASK: Final = 3
 ECN_CONGESTED: Final = 3
 """ECN field of a frame's IPv4 header: congestion experienced (RFC 3168)."""
-STICKY_FLAGS: Final = FLAG_OVERFLOW | FLAG_DISAGREE | FLAG_COLLISION | FLAG_ECN
-"""Flags that a sum inherits from its contributions."""
 
 TARGET_BUT: Final = 0x8000
 """Bit of `target`: if it is set, all ranks take the result except the rank that the other bits give."""
@@ -97,36 +92,6 @@ _IPV4: Final = struct.Struct("!BBHHHBBH4s4s")
 _IPV4_CHECKSUM: Final = 10
 _DO_NOT_FRAGMENT: Final = 0x4000
 _UDP: Final = struct.Struct("!HHHH")
-
-
-class Header(NamedTuple):
-    """The fields of an INA header, in the order of `HEADER_DTYPE`."""
-
-    version_kind: int
-    flags: int
-    job: int
-    psn: int
-    bitmap: int
-    fan_in: int
-    priority: int
-    exponent: int
-    epoch: int
-    valid: int
-    lanes: int
-    tag: int
-    node: int
-    target: int
-
-
-def is_udp(prefixes: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask of the prefixes (`PREFIX_DTYPE`) that are unfragmented UDP over IPv4 without options."""
-    plain: NDArray[np.bool_] = (
-        (prefixes["ether_type"] == TYPE_IPV4)
-        & (prefixes["ip_version_ihl"] == 0x45)
-        & (prefixes["ip_fragment"] & 0x1FFF == 0)
-        & (prefixes["ip_protocol"] == PROTO_UDP)
-    )
-    return plain
 
 
 def version_kind(kind: int) -> int:
