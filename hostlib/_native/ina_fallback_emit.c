@@ -1,5 +1,4 @@
 /* What the fallback server sends; tests/twins/fallback_packets.py is the twin. */
-#include "ina_core.h"
 #include "ina_fallback.h"
 
 #include <string.h>

@@ -173,19 +173,13 @@ static inline int32_t to_field(float value, float first, float second, float mos
     return (int32_t)rintf(scaled);
 }
 
-VECTORIZED static void put_uppermost(const float *restrict values, uint8_t *restrict wire, int64_t count, int shift,
-                                     float first, float second, int32_t most)
-{
-    for (int64_t i = 0; i < count; i++)
-        store_lane(wire, i, (uint32_t)to_field(values[i], first, second, (float)most) << shift);
-}
-
-VECTORIZED static void put_raised(const float *restrict values, uint8_t *restrict wire, int64_t count, int shift,
-                                  float first, float second, int32_t most)
+/* Add a field to each lane, raised by `raised`; 0: the uppermost field, before all others. */
+VECTORIZED static void put_field(const float *restrict values, uint8_t *restrict wire, int64_t count, int shift,
+                                 float first, float second, int32_t most, int32_t raised)
 {
     for (int64_t i = 0; i < count; i++) {
-        uint32_t raised = (uint32_t)(to_field(values[i], first, second, (float)most) + most);
-        store_lane(wire, i, load_lane(wire, i) + (raised << shift));
+        uint32_t field = (uint32_t)(to_field(values[i], first, second, (float)most) + raised);
+        store_lane(wire, i, (raised ? load_lane(wire, i) : 0) + (field << shift));
     }
 }
 
@@ -196,14 +190,12 @@ void ina_pack(const float *values, uint8_t *wire, int64_t count, int64_t lanes, 
         memset(wire, 0, (size_t)in_field(count, lanes, 0) * 4);
         return;
     }
-    int k = field_scale_log2(exponent, ranks, per_lane), shift = 32 - width_of(per_lane);
+    int k = field_scale_log2(exponent, ranks, per_lane), width = width_of(per_lane);
     float first = power_of_two(k / 2), second = power_of_two(k - k / 2);
     int32_t most = most_of_field(ranks, per_lane);
-    put_uppermost(values, wire, in_field(count, lanes, 0), shift, first, second, most);
-    for (uint32_t field = 1; field < per_lane; field++) {
-        shift -= width_of(per_lane);
-        put_raised(values + field * lanes, wire, in_field(count, lanes, field), shift, first, second, most);
-    }
+    for (uint32_t field = 0; field < per_lane; field++)
+        put_field(values + field * lanes, wire, in_field(count, lanes, field), 32 - width * ((int)field + 1), first,
+                  second, most, field ? most : 0);
 }
 
 VECTORIZED static void take_field(const uint8_t *restrict wire, float *restrict values, int64_t count, int shift,
