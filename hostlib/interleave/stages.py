@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Literal, Self, get_args
 
-from hostlib.errors import InaError, refuse
+from hostlib.errors import InaError
 
 
 class GroupError(InaError, RuntimeError):
@@ -165,12 +165,12 @@ class StageTimer:
         Raises StageError for an unknown name, outside an iteration, or inside another stage; and
         `hostlib.interleave.GroupBroken` if a job of the group is gone.
         """
-        rules = (
-            (name not in STAGES, f"stage {name!r} is unknown; there are {', '.join(STAGES)}"),
-            (self._current is None, f"stage {name!r} began outside an iteration"),
-            (self._stage is not None, f"stage {name!r} began inside stage {self._stage!r}"),
-        )
-        refuse(StageError, rules)
+        if name not in STAGES:
+            raise StageError(f"stage {name!r} is unknown; there are {', '.join(STAGES)}")
+        if self._current is None:
+            raise StageError(f"stage {name!r} began outside an iteration")
+        if self._stage is not None:
+            raise StageError(f"stage {name!r} began inside stage {self._stage!r}")
         self._turns.take(name)
         self._stage = name
         started_s = self._clock()

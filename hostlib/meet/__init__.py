@@ -47,6 +47,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from hostlib.core import News
+from hostlib.errors import refuse
 
 FROM_WORKER_BYTES: Final = 16 * 1024
 """Maximum bytes of a line from a worker: enough for a report of `MAX_NUMBERS` numbers."""
@@ -152,10 +153,14 @@ class GroupRequest:
         """Return the message that a JSON object holds. Raises MessageError."""
         _check_fields(message, {"group", "ranks"})
         key, ranks = message["group"], message["ranks"]
-        if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY:
-            raise MessageError(f"group must be a text of 1 to {MAX_KEY} characters")
-        if not isinstance(ranks, list) or not ranks:
-            raise MessageError("ranks must be a list of one rank or more")
+        rules = (
+            (
+                not isinstance(key, str) or not 0 < len(key) <= MAX_KEY,
+                f"group must be a text of 1 to {MAX_KEY} characters",
+            ),
+            (not isinstance(ranks, list) or not ranks, "ranks must be a list of one rank or more"),
+        )
+        refuse(MessageError, rules)
         return cls(key, tuple(_whole("a rank", rank) for rank in ranks))
 
 
@@ -195,12 +200,18 @@ def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell | GroupRe
 def parse_news(message: Mapping[str, Any]) -> News:
     """Return the news that a JSON object from the meeting point holds. Raises MessageError."""
     gone, left = message.get("gone", {}), message.get("left", {})
-    if not isinstance(gone, dict) or not all(
-        rank.isdecimal() and isinstance(why, str) for rank, why in gone.items()
-    ):
-        raise MessageError("gone must be an object with a reason for each rank")
-    if not isinstance(left, dict) or not all(rank.isdecimal() for rank in left):
-        raise MessageError("left must be an object with a number for each rank")
+    rules = (
+        (
+            not isinstance(gone, dict)
+            or not all(rank.isdecimal() and isinstance(why, str) for rank, why in gone.items()),
+            "gone must be an object with a reason for each rank",
+        ),
+        (
+            not isinstance(left, dict) or not all(rank.isdecimal() for rank in left),
+            "left must be an object with a number for each rank",
+        ),
+    )
+    refuse(MessageError, rules)
     return News(
         go=message.get("go") is True,
         gone={int(rank): why for rank, why in gone.items()},
