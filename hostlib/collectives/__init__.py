@@ -69,16 +69,6 @@ class CallOptions(NamedTuple):
 PLAIN: Final = CallOptions()
 
 
-class Caller(NamedTuple):
-    """The rank that makes a call."""
-
-    number: int
-    """Number of earlier calls of this rank."""
-    rank: int
-    size: int
-    """Number of ranks."""
-
-
 class Collective(NamedTuple):
     """A requested collective; a tuple for speed, like `CallOptions`."""
 
@@ -182,12 +172,13 @@ def make_move(
     kind: Kind,
     array: ArrayLike | arrays.Tensor,
     options: CallOptions,
-    caller: Caller,
+    rank: int,
+    size: int,
     *,
     op: Op = "sum",
     root: int | None = None,
 ) -> Collective:
-    """Return a collective that moves shards, after a check of its arguments.
+    """Return a collective that moves shards, with the number 0, after a check of its arguments.
 
     Args:
         kind: "reduce_scatter": the first dimension of `array` has a shard for each rank, and `options.out` is
@@ -196,15 +187,15 @@ def make_move(
             ranks it has the same shape and type.
         array: The array to sum or to move.
         options: The call's other arguments.
-        caller: The call's rank.
+        rank: This rank.
+        size: Number of ranks.
         op: "sum" or "average" of a reduce-scatter.
         root: The rank that sends a broadcast.
 
     Raises UnsupportedArray.
     """
-    number, rank, size = caller
     if kind == "reduce_scatter":
-        whole = make_collective(array, op, options._replace(out=None), number=number, terms=size)
+        whole = make_collective(array, op, options._replace(out=None), terms=size)
         return whole._replace(
             staged=arrays.stage_shard(array, whole.staged, options.out, rank, size),
             options=options,
@@ -219,7 +210,7 @@ def make_move(
     else:
         staged = arrays.stage_moved(array, options.out, sends=rank == root)
         description, shards = f"{_described('broadcast', staged, options)} from rank {root}", 1
-    return Collective(staged, False, options, description, number, root, Pattern.GATHER, shards)
+    return Collective(staged, False, options, description, 0, root, Pattern.GATHER, shards)
 
 
 @functools.lru_cache(1024)

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hostlib.collectives import (
-    Caller,
     CallOptions,
     Engine,
     Kind,
@@ -24,7 +23,7 @@ from hostlib.collectives import (
     make_collective,
     make_move,
 )
-from hostlib.collectives.arrays import Output, Tensor
+from hostlib.collectives.arrays import Output, Tensor, nothing
 from hostlib.collectives.engine import SwitchEngine
 from hostlib.collectives.local_ranks import LocalRanks
 from hostlib.collectives.order import CallOrder, Request, starting, waiting
@@ -279,12 +278,12 @@ class Communicator(CallOrder):
         if kind in ("reduce", "broadcast"):
             root = check_root(root, self.size)
         if moves:
-            caller = Caller(number, self.rank, self.size)
-            collective = make_move(kind, array, options, caller, op=op, root=root)
+            moved = make_move(kind, array, options, self.rank, self.size, op=op, root=root)
+            collective = moved._replace(number=number)
         else:
             collective = make_collective(array, op, options, number=number, root=root, terms=self._workers)
         takes = kind != "reduce" or root == self.rank
-        return collective, collective.staged.finish if takes else _nothing
+        return collective, collective.staged.finish if takes else nothing
 
     def barrier(self) -> None:
         """Wait until all ranks have called this method. Raises JobBroken."""
@@ -380,7 +379,3 @@ def _why_no_shards(config: JobConfig | None) -> str | None:
     if config.hosts:
         return "each machine first sums the arrays of its ranks"
     return None if config.bare else "its switch program takes no contributions without lanes"
-
-
-def _nothing() -> None:
-    """Return None, the result of a reduce at every rank except the root."""

@@ -71,25 +71,9 @@ class Peers:
     news = News()
     """All news so far."""
 
-    def gone(self) -> Mapping[int, str]:
-        """Return the ranks that are known to be dead, each with the reason."""
-        return self.news.gone
-
-    def fault(self) -> str | None:
-        """Return the reason why the job cannot go on (the switch failed, for example); None while it can."""
-        return self.news.fault
-
-    def granted(self) -> int:
-        """Return the number of packets that the job's grant of slots allows in flight; 0: unknown."""
-        return self.news.granted or 0
-
     def alive(self, ranks: Iterable[int]) -> bool:
         """Return whether all of `ranks` are known to be running."""
         return not list(ranks)
-
-    def left(self) -> Mapping[int, int]:
-        """Return the ranks that sent a farewell, and the number of collectives that each had carried out."""
-        return self.news.left
 
     def report(self, statistics: Mapping[str, float]) -> None:
         """Send this worker's statistics to the launcher, which may miss them."""

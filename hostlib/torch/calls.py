@@ -15,13 +15,14 @@ import torch
 from numpy.typing import NDArray
 
 from hostlib.collectives import CallOptions, Kind, Layer, NonFinite, Op
+from hostlib.collectives.arrays import nothing
 from hostlib.collectives.communicator import Communicator
 from hostlib.collectives.handle import Handle, Result
 from hostlib.collectives.watch import Watch
 from hostlib.errors import InaError, RanksDisagree, UnsupportedArray
 from hostlib.torch import describe
 from hostlib.torch.staging import Chunk, Copies, StagedTensor, copies_of
-from hostlib.torch.tensors import SUMMED, encode, encode_shards, memory, nothing, put
+from hostlib.torch.tensors import SUMMED, encode, encode_shards, memory, put
 from hostlib.torch.work import Callbacks, SwitchWork
 from hostlib.wire.encodings import Numbers
 

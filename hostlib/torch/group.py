@@ -103,10 +103,9 @@ class InaProcessGroup(dist.ProcessGroup):
         self._own: Communicator | None = None
         """Communicator of this group's own job; None: the group uses the job of `hostlib.current`, or no
         job."""
-        self._watch: Watch | None = None
         self._beside: StoreTexts | None = None
         """The group's store, over an additional connection, so that blocking calls over the first connection
-        do not delay `_watch`. Groups of some ranks share the default group's additional connection."""
+        do not delay the watch. Groups of some ranks share the default group's additional connection."""
         self._calls: SwitchCalls | None = None
         self._plans = Plans()
         self._why_never = "it has one rank"
@@ -121,7 +120,8 @@ class InaProcessGroup(dist.ProcessGroup):
                 CallPaths.note(logging.INFO if rank else logging.WARNING, named, GLOO, found)
             else:
                 communicator = self._own = found
-        self._job = communicator.job if communicator else 0
+        self.job = communicator.job if communicator else 0
+        """Id of the group's job in the switch; 0 without a job."""
         speaks = not rank and (whole or communicator)  # log once per job
         self._paths = CallPaths(level=logging.WARNING if speaks else logging.INFO)
         self._place = (*ranks,), rank, size, timeout
@@ -135,7 +135,7 @@ class InaProcessGroup(dist.ProcessGroup):
             group._set_default_backend(kind)
         if communicator:
             self._beside = _beside(store, whole=whole)
-            self._watch = Watch(
+            watch = Watch(
                 self._beside,
                 rank,
                 size,
@@ -144,19 +144,12 @@ class InaProcessGroup(dist.ProcessGroup):
                 patience_s=timeout.total_seconds(),
             )
             adds_float64 = settings.float64 != GLOO
-            self._calls = SwitchCalls(
-                communicator, self._watch, settings.nonfinite, adds_float64, Callbacks()
-            )
+            self._calls = SwitchCalls(communicator, watch, settings.nonfinite, adds_float64, Callbacks())
             atexit.register(self._end_threads)
 
     def getBackendName(self) -> str:
         """Return "ina"."""
         return BACKEND
-
-    @property
-    def job(self) -> int:
-        """Return the id of the group's job in the switch; 0 without a job."""
-        return self._job
 
     @untraced
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
@@ -234,8 +227,8 @@ class InaProcessGroup(dist.ProcessGroup):
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
-        if self._watch:
-            self._watch.stop()
+        if self._calls:
+            self._calls.watch.stop()
         if self._own:
             self._own.close()
         if self._owner:
@@ -244,7 +237,7 @@ class InaProcessGroup(dist.ProcessGroup):
             self._calls.callbacks.stop(THREADS_S)
         atexit.unregister(self._end_threads)
         # Their connections close when these objects are freed.
-        self._watch = self._beside = self._calls = None
+        self._beside = self._calls = None
         if self._broken is None:
             give_back(self._gloo_taken, self._place)
         else:
@@ -255,9 +248,9 @@ class InaProcessGroup(dist.ProcessGroup):
 
         A thread that returns from torch while the interpreter ends would abort the process.
         """
-        if os.getpid() != self._process or self._calls is None or self._watch is None:
+        if os.getpid() != self._process or self._calls is None:
             return
-        self._watch.stop(THREADS_S)
+        self._calls.watch.stop(THREADS_S)
         if not self._calls.end(THREADS_S):  # this process does not wait for these calls, but other ranks may
             self._give_up("the process ends", JobFault)
             self._calls.end(THREADS_S)
@@ -268,7 +261,7 @@ class InaProcessGroup(dist.ProcessGroup):
             self._give_up("the process group was aborted by this rank", JobFault)
 
     def _give_up(self, reason: str, kind: type[JobBroken]) -> None:
-        self._broken = self._broken or kind(reason, job=self._job, psns=NO_PACKETS)
+        self._broken = self._broken or kind(reason, job=self.job, psns=NO_PACKETS)
         if self._calls:
             self._calls.communicator.abort(reason, kind)
         self._gloo.abort()
@@ -337,7 +330,7 @@ class InaProcessGroup(dist.ProcessGroup):
         """Carry out a call by the inner gloo group; `loud`: whether the switch could have carried it out."""
         self._paths.took(describe.kind(name, arguments), GLOO, reason, loud=loud)
         self._gloo_taken.calls += name not in PAIRWISE
-        watched = self._watch if name not in PAIRWISE else None
+        watched = self._calls.watch if self._calls and name not in PAIRWISE else None
         number = watched.begin(describe.call(name, arguments)) if watched else 0
         plain = arguments if name in PAIRWISE else contiguous(arguments)  # gloo reads others wrongly
         outputs = [*zip(describe.tensors(arguments[:1]), describe.tensors(plain[:1]), strict=True)]
@@ -363,8 +356,8 @@ class InaProcessGroup(dist.ProcessGroup):
         With `timed_out`, the call has not failed: only a wait for it has lasted long.
         """
         self._gloo_taken.failed |= not timed_out
-        if self._broken is None and self._watch and (how := self._watch.found()):
-            return RanksDisagree(how, job=self._job, psns=NO_PACKETS)
+        if self._broken is None and self._calls and (how := self._calls.watch.found()):
+            return RanksDisagree(how, job=self.job, psns=NO_PACKETS)
         return self._broken
 
     def _check_process(self) -> None:

@@ -352,7 +352,6 @@ def free(out: NDArray[Any]) -> collectives.CallOptions:
 def plan_of(job: JobCase, rank: int, array: NDArray[Any]) -> tuple[collectives.Collective, int]:
     """Return what a rank asks for, and the target as its window takes it."""
     size = len(job.places)
-    caller = collectives.Caller(0, rank, size)
     if job.does == "sum":
         out = array if job.in_place else np.full_like(array, SENTINEL)
         return collectives.make_collective(array, "sum", free(out)), job.target
@@ -360,15 +359,15 @@ def plan_of(job: JobCase, rank: int, array: NDArray[Any]) -> tuple[collectives.C
         length = len(array) // size
         out = array[rank * length : (rank + 1) * length]
         out = out if job.in_place else np.full_like(out, SENTINEL)
-        return collectives.make_move("reduce_scatter", array, free(out), caller), wire.TARGET_ALL
+        return collectives.make_move("reduce_scatter", array, free(out), rank, size), wire.TARGET_ALL
     if job.does == "gather":
         out = np.full(size * len(array), SENTINEL, array.dtype)
         if job.in_place:
             out[rank * len(array) : (rank + 1) * len(array)] = array
             array = out[rank * len(array) : (rank + 1) * len(array)]
-        return collectives.make_move("all_gather", array, free(out), caller), wire.TARGET_ALL
+        return collectives.make_move("all_gather", array, free(out), rank, size), wire.TARGET_ALL
     out = array if job.in_place else np.full_like(array, SENTINEL)
-    return collectives.make_move("broadcast", array, free(out), caller, root=job.root), job.root
+    return collectives.make_move("broadcast", array, free(out), rank, size, root=job.root), job.root
 
 
 def check_moved(

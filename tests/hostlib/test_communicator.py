@@ -221,7 +221,7 @@ def test_no_more_packets_are_in_flight_than_the_job_was_granted() -> None:
                 communicator.barrier()
                 if granted is not None and rank == 0:
                     meeting.grant(granted)
-                while granted is not None and peers.granted() != granted:
+                while granted is not None and peers.news.granted != granted:
                     threading.Event().wait(0.01)
             held_s = communicator.statistics()["hold_s"]
             communicator.close()
