@@ -237,14 +237,16 @@ def require_room(settings: FallbackSettings, job: FallbackJob, others: Mapping[i
     Raises:
         ConfigError: the job's id is taken, or the memory is too small.
     """
-    if job.job in others:
-        raise ConfigError(f"job {job.job} is served already")
     # a sum for each node, or raw values of each rank in a repair
     most = max(max(len(each.tree.nodes), each.tree.size) for each in (job, *others.values()))
     jobs = len(others) + 1
-    if settings.capacity // jobs < most:
-        raise ConfigError(
+    rules = (
+        (job.job in others, f"job {job.job} is served already"),
+        (
+            settings.capacity // jobs < most,
             f"job {job.job}: capacity is {settings.capacity} packets for {jobs} job{'s' * (jobs > 1)}, "
             f"must be at least {most} for each, because one of the jobs has this number of ranks or of "
-            f"switches that sum; in all {most * jobs}"
-        )
+            f"switches that sum; in all {most * jobs}",
+        ),
+    )
+    refuse(ConfigError, rules)

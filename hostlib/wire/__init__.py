@@ -63,6 +63,8 @@ NAMES_OF_FLAGS: Final = {
 ECN_MASK: Final = 3
 ECN_CONGESTED: Final = 3
 """ECN field of a frame's IPv4 header: congestion experienced (RFC 3168)."""
+STICKY_FLAGS: Final = FLAG_OVERFLOW | FLAG_DISAGREE | FLAG_COLLISION | FLAG_ECN
+"""Flags that a sum inherits from its contributions."""
 
 TARGET_BUT: Final = 0x8000
 """Bit of `target`: if it is set, all ranks take the result except the rank that the other bits give."""
