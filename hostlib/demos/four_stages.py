@@ -39,14 +39,13 @@ LEARNING_RATE = np.float32(0.1)
 DROPOUT = 0.2
 NUMBERS = {
     "iterations": (20, None),
-    "record": (4096, "bytes to read per record; only the first 1024 are used"),
     "batch": (64, "number of records per worker and iteration"),
     "views": (1, "number of shifted and blurred views to average for each image"),
     "threads": (1, "threads that preprocess"),
     "masks": (1, "number of dropout masks per iteration: the gradient is computed once for each"),
     "hidden": (128, "number of hidden units; they determine the size of the gradient"),
 }
-"""Defaults and help texts of the options with numbers."""
+"""Defaults and help texts of the options with numbers from 1 on."""
 
 
 class Records:
@@ -208,6 +207,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
         "--data", type=Path, help="file of records; by default, a temporary file of random records"
+    )
+    parser.add_argument(
+        "--record", type=int, default=4096, help="bytes to read per record; only the first 1024 are used"
     )
     for name, (default, text) in NUMBERS.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=text)

@@ -125,7 +125,7 @@ class SwitchCalls:
 
 
 def why_not_switch(
-    calls: SwitchCalls, kind: str, outputs: Sequence[Tensors], inputs: Sequence[Tensors], op: Any
+    calls: SwitchCalls, kind: Kind, outputs: Sequence[Tensors], inputs: Sequence[Tensors], op: Any
 ) -> str | None:
     """Return the reason, the same on all ranks, why a call cannot go through the switch; None if it can.
 
@@ -315,7 +315,7 @@ def _encode_move(calls: SwitchCalls, output: Tensors, given: Tensors, what: Swit
     return _Encoded(array, out, end, "sum" if divided else what.op)
 
 
-def _fits(kind: str, outputs: Sequence[Tensors], inputs: Sequence[Tensors], size: int) -> bool:
+def _fits(kind: Kind, outputs: Sequence[Tensors], inputs: Sequence[Tensors], size: int) -> bool:
     """Return whether each output and its input have types and sizes that fit a call of this kind."""
     if len(outputs) != len(inputs) or not outputs:
         return False
