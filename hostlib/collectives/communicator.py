@@ -272,18 +272,16 @@ class Communicator(CallOrder):
         Raises UnsupportedArray, and ValueError if `root` is no rank.
         """
         number = next(self._calls)
-        moves = kind not in ("allreduce", "reduce")
-        if moves and self.why_no_shards is not None:
+        if kind in ("allreduce", "reduce"):
+            root = check_root(root, self.size) if kind == "reduce" else None
+            summed = make_collective(array, op, options, number=number, root=root, terms=self._workers)
+            return summed, summed.staged.finish if root in (None, self.rank) else nothing
+        if self.why_no_shards is not None:
             raise UnsupportedArray(f"{kind} is not available in this job: {self.why_no_shards}")
-        if kind in ("reduce", "broadcast"):
+        if kind == "broadcast":
             root = check_root(root, self.size)
-        if moves:
-            moved = make_move(kind, array, options, self.rank, self.size, op=op, root=root)
-            collective = moved._replace(number=number)
-        else:
-            collective = make_collective(array, op, options, number=number, root=root, terms=self._workers)
-        takes = kind != "reduce" or root == self.rank
-        return collective, collective.staged.finish if takes else nothing
+        moved = make_move(kind, array, options, self.rank, self.size, op=op, root=root)
+        return moved._replace(number=number), moved.staged.finish
 
     def barrier(self) -> None:
         """Wait until all ranks have called this method. Raises JobBroken."""
