@@ -56,24 +56,20 @@ class TransportConfig:
     """True if the launcher keeps `local` bound, so that no other user can take it (`hostlib.io.held`)."""
 
     def __post_init__(self) -> None:
-        rules = (
-            (
-                self.kind not in ("shm", "loopback", "udp", "none"),
-                f'transport kind is {self.kind!r}, must be "shm", "loopback", "udp" or "none"',
-            ),
-            (not isinstance(self.held, bool), f"transport: held is {self.held!r}, must be true or false"),
-            (
-                self.kind == "none" and (self.local or self.switch),
-                f'transport: kind "none" needs empty local and switch, they are {self.local!r}, '
-                f"{self.switch!r}",
-            ),
-            (
-                self.kind == "shm" and (self.local or not self.switch),
-                'transport: kind "shm" needs a path as switch, and an empty local: '
-                f"switch is {self.switch!r}, local {self.local!r}",
-            ),
+        refuse(
+            self.kind not in ("shm", "loopback", "udp", "none"),
+            f'transport kind is {self.kind!r}, must be "shm", "loopback", "udp" or "none"',
         )
-        refuse(ConfigError, rules)
+        refuse(not isinstance(self.held, bool), f"transport: held is {self.held!r}, must be true or false")
+        refuse(
+            self.kind == "none" and (self.local or self.switch),
+            f'transport: kind "none" needs empty local and switch, they are {self.local!r}, {self.switch!r}',
+        )
+        refuse(
+            self.kind == "shm" and (self.local or not self.switch),
+            'transport: kind "shm" needs a path as switch, and an empty local: '
+            f"switch is {self.switch!r}, local {self.local!r}",
+        )
         try:
             for address in (self.local, self.switch) if self.kind in ("loopback", "udp") else ():
                 parse_address(address)
@@ -151,16 +147,9 @@ class JobConfig:
 
     def __post_init__(self) -> None:
         flags = ((name, getattr(self, name)) for name in ("fallback", "bare", "atp", "paced"))
-        refuse(
-            ConfigError,
-            [
-                _range("job", self.job, 0, 0xFFFF),
-                *(
-                    (not isinstance(flag, bool), f"{name} is {flag!r}, must be true or false")
-                    for name, flag in flags
-                ),
-            ],
-        )
+        _check_range("job", self.job, 0, 0xFFFF)
+        for name, flag in flags:
+            refuse(not isinstance(flag, bool), f"{name} is {flag!r}, must be true or false")
         self._check_ranks()
         if self.rendezvous is not None:
             try:
@@ -169,49 +158,47 @@ class JobConfig:
                 raise ConfigError(f"rendezvous: {error}") from error
         check_name(self.congestion)
         no_room = self.numbers in ENCODINGS and why_no_room(self.numbers, self.workers)
-        rules = (
-            (self.lanes not in wire.LANE_COUNTS, f"lanes is {self.lanes}, must be one of {wire.LANE_COUNTS}"),
-            (
-                self.atp and not self.fallback,
-                "atp is true, fallback is false: ATP needs a fallback server, for every result",
-            ),
-            _range("window", self.window, 1, MAX_WINDOW, may_be_none=True),
-            (self.fallback and self.slots < 0, f"slots is {self.slots}, must not be negative"),
-            (
-                not self.fallback and (self.slots < 2 or self.slots % 2),
-                f"slots is {self.slots}, must be even and at least 2 without a fallback server: "
-                "the window is at most half of it",
-            ),
-            (
-                not self.fallback and 2 * (self.window or 0) > self.slots,
-                f"window is {self.window}, must be at most half of slots ({self.slots}) "
-                "without a fallback server",
-            ),
-            (self.rendezvous and self.token is None, "token is missing: a rendezvous needs the job's token"),
-            (
-                not isinstance(self.token, str | None),
-                f"token is of type {type(self.token).__name__}, must be a text",
-            ),
-            (
-                not 0 < self.timeout_s <= self.straggler_timeout_s,
-                f"timeout_s is {self.timeout_s}, straggler_timeout_s {self.straggler_timeout_s}: "
-                "both must be positive, and straggler_timeout_s at least timeout_s",
-            ),
-            (
-                not isinstance(self.log, str | None),
-                f"log is {self.log!r}, must be the name of a file, or null",
-            ),
-            _range("epoch", self.epoch, 0, 0xFF),
-            (
-                self.congestion == "a2tp" and not self.fallback,
-                "congestion is 'a2tp', which sends packets past the slots: that needs a fallback server",
-            ),
-            (self.numbers not in ENCODINGS, f"numbers is {self.numbers!r}, must be one of {ENCODINGS}"),
-            (no_room, f"numbers: {no_room}"),
-            _range("scale_bits", self.scale_bits, 0, MAX_SCALE_BITS),
-            _range("priority", self.priority, 0, 0xFF, may_be_none=True),
+        refuse(
+            self.lanes not in wire.LANE_COUNTS, f"lanes is {self.lanes}, must be one of {wire.LANE_COUNTS}"
         )
-        refuse(ConfigError, rules)
+        refuse(
+            self.atp and not self.fallback,
+            "atp is true, fallback is false: ATP needs a fallback server, for every result",
+        )
+        _check_range("window", self.window, 1, MAX_WINDOW)
+        refuse(self.fallback and self.slots < 0, f"slots is {self.slots}, must not be negative")
+        refuse(
+            not self.fallback and (self.slots < 2 or self.slots % 2),
+            f"slots is {self.slots}, must be even and at least 2 without a fallback server: "
+            "the window is at most half of it",
+        )
+        refuse(
+            not self.fallback and 2 * (self.window or 0) > self.slots,
+            f"window is {self.window}, must be at most half of slots ({self.slots}) "
+            "without a fallback server",
+        )
+        refuse(self.rendezvous and self.token is None, "token is missing: a rendezvous needs the job's token")
+        refuse(
+            not isinstance(self.token, str | None),
+            f"token is of type {type(self.token).__name__}, must be a text",
+        )
+        refuse(
+            not 0 < self.timeout_s <= self.straggler_timeout_s,
+            f"timeout_s is {self.timeout_s}, straggler_timeout_s {self.straggler_timeout_s}: "
+            "both must be positive, and straggler_timeout_s at least timeout_s",
+        )
+        refuse(
+            not isinstance(self.log, str | None), f"log is {self.log!r}, must be the name of a file, or null"
+        )
+        _check_range("epoch", self.epoch, 0, 0xFF)
+        refuse(
+            self.congestion == "a2tp" and not self.fallback,
+            "congestion is 'a2tp', which sends packets past the slots: that needs a fallback server",
+        )
+        refuse(self.numbers not in ENCODINGS, f"numbers is {self.numbers!r}, must be one of {ENCODINGS}")
+        refuse(no_room, f"numbers: {no_room}")
+        _check_range("scale_bits", self.scale_bits, 0, MAX_SCALE_BITS)
+        _check_range("priority", self.priority, 0, 0xFF)
 
     def _check_ranks(self) -> None:
         """Raise ConfigError for wrong machines, ranks, or an unfit tree; make `hosts` a tuple of tuples."""
@@ -223,27 +210,23 @@ class JobConfig:
                     f"hosts is {self.hosts!r}, must be a list of the ranks of each machine"
                 ) from None
         hosts, of_tree = self.hosts, self.tree.size if isinstance(self.tree, Tree) else self.workers
-        rules = (
-            (
-                hosts is not None
-                and (sorted(itertools.chain(*hosts)) != [*range(self.size)] or not all(hosts)),
-                f"hosts is {hosts!r}, must have each rank of 0..{self.size - 1} once",
-            ),
-            (
-                self.transport.kind == "none" and (hosts is None or len(hosts) > 1),
-                f'transport kind is "none", and hosts is {hosts!r}: without a switch all ranks are on'
-                " one machine",
-            ),
-            (
-                self.tree is None and not 1 <= self.workers <= wire.MAX_FAN_IN,
-                f"size is {self.workers}, must be 1..{wire.MAX_FAN_IN} without tree: "
-                "the bitmap in a packet has one bit for each worker of a switch",
-            ),
-            (not isinstance(self.tree, Tree | None), f"tree is {self.tree!r}, must be a Tree"),
-            (of_tree != self.workers, f"size is {self.workers}, but the tree has {of_tree} ranks"),
-            _range("rank", self.rank, 0, self.size - 1),
+        refuse(
+            hosts is not None and (sorted(itertools.chain(*hosts)) != [*range(self.size)] or not all(hosts)),
+            f"hosts is {hosts!r}, must have each rank of 0..{self.size - 1} once",
         )
-        refuse(ConfigError, rules)
+        refuse(
+            self.transport.kind == "none" and (hosts is None or len(hosts) > 1),
+            f'transport kind is "none", and hosts is {hosts!r}: without a switch all ranks are on'
+            " one machine",
+        )
+        refuse(
+            self.tree is None and not 1 <= self.workers <= wire.MAX_FAN_IN,
+            f"size is {self.workers}, must be 1..{wire.MAX_FAN_IN} without tree: "
+            "the bitmap in a packet has one bit for each worker of a switch",
+        )
+        refuse(not isinstance(self.tree, Tree | None), f"tree is {self.tree!r}, must be a Tree")
+        refuse(of_tree != self.workers, f"size is {self.workers}, but the tree has {of_tree} ranks")
+        _check_range("rank", self.rank, 0, self.size - 1)
 
     @property
     def workers(self) -> int:
@@ -305,10 +288,9 @@ class JobConfig:
         return None if text is None else cls.from_json(text)
 
 
-def _range(name: str, value: Any, low: int, high: int, *, may_be_none: bool = False) -> tuple[object, str]:
-    """Return the rule, for `refuse`, that a value is in a range, or None with `may_be_none`."""
-    is_none = may_be_none and value is None
-    return not (is_none or low <= value <= high), f"{name} is {value}, must be {low}..{high}"
+def _check_range(name: str, value: int | None, low: int, high: int) -> None:
+    """Raise ConfigError if a value is not in a range; None, of an optional field, is no value."""
+    refuse(value is not None and not low <= value <= high, f"{name} is {value}, must be {low}..{high}")
 
 
 def built(cls: type[T], fields: Mapping[str, Any]) -> T:

@@ -26,7 +26,7 @@ that are missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -66,14 +66,10 @@ class ConfigError(InaError, ValueError):
     exit_code = 2
 
 
-def refuse(kind: type[Exception], rules: Iterable[tuple[object, str]]) -> None:
-    """Raise an error of class `kind` with the message of the first broken rule.
-
-    Each of the rules is a pair: whether it is broken, and the message.
-    """
-    for is_broken, message in rules:
-        if is_broken:
-            raise kind(message)
+def refuse(is_wrong: object, message: str, kind: type[Exception] = ConfigError) -> None:
+    """Raise an error of class `kind` with this message if `is_wrong` is true."""
+    if is_wrong:
+        raise kind(message)
 
 
 class NativeMissing(InaError):

@@ -237,21 +237,21 @@ def with_residual(staged: Staged, residual: Any) -> Staged:
         UnsupportedArray: `residual` does not fit the array, or shares memory with the source or the target.
     """
     is_array, shape = isinstance(residual, np.ndarray), staged.shape
-    rules = (
-        (
-            staged.source.dtype != np.float32,
-            f"residual is given, which is only for arrays of floats; the array is {staged.dtype}",
-        ),
-        (
-            not is_array or residual.dtype != np.float32 or residual.shape != shape,
-            f"residual must be a NumPy array of float32 of the array's shape, {shape}",
-        ),
-        (
-            is_array and not (_is_direct(residual, residual.dtype) and residual.flags.writeable),
-            "residual must be contiguous and writable",
-        ),
+    refuse(
+        staged.source.dtype != np.float32,
+        f"residual is given, which is only for arrays of floats; the array is {staged.dtype}",
+        UnsupportedArray,
     )
-    refuse(UnsupportedArray, rules)
+    refuse(
+        not is_array or residual.dtype != np.float32 or residual.shape != shape,
+        f"residual must be a NumPy array of float32 of the array's shape, {shape}",
+        UnsupportedArray,
+    )
+    refuse(
+        is_array and not (_is_direct(residual, residual.dtype) and residual.flags.writeable),
+        "residual must be contiguous and writable",
+        UnsupportedArray,
+    )
     rest: NDArray[Any] = residual.reshape(-1)
     if np.may_share_memory(rest, staged.source) or np.may_share_memory(rest, staged.target):
         raise UnsupportedArray("residual shares memory with the array: it must have its own")

@@ -94,19 +94,15 @@ class FallbackSettings:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for an invalid field."""
-        rules = (
-            (not 1 <= self.lanes <= 2048, f"lanes is {self.lanes}, must be 1..2048"),
-            (
-                not 1 <= self.capacity <= 1 << 26,
-                f"capacity is {self.capacity}, must be 1..{1 << 26} packets",
-            ),
-            (
-                not 0 < self.remind_s <= self.remind_max_s <= self.forget_s <= 1e6,
-                f"remind_s is {self.remind_s}, remind_max_s {self.remind_max_s}, forget_s {self.forget_s}: "
-                "must be positive, none below the one before, at most 1e6",
-            ),
+        refuse(not 1 <= self.lanes <= 2048, f"lanes is {self.lanes}, must be 1..2048")
+        refuse(
+            not 1 <= self.capacity <= 1 << 26, f"capacity is {self.capacity}, must be 1..{1 << 26} packets"
         )
-        refuse(ConfigError, rules)
+        refuse(
+            not 0 < self.remind_s <= self.remind_max_s <= self.forget_s <= 1e6,
+            f"remind_s is {self.remind_s}, remind_max_s {self.remind_max_s}, forget_s {self.forget_s}: "
+            "must be positive, none below the one before, at most 1e6",
+        )
 
     @property
     def prefix_bytes(self) -> int:
@@ -150,43 +146,33 @@ class FallbackJob:
             except ValueError as error:
                 raise ConfigError(f"job {self.job}: beside: {error}") from error
         root, window, slots = self.tree.nodes[wire.ROOT_NODE], self.window, self.slots
-        rules = (
-            (not 0 <= self.job <= 0xFFFF, f"job is {self.job}, must be 0..65535"),
-            (self.epoch < 0, f"job {self.job}: epoch is {self.epoch}, must not be negative"),
-            (
-                window is not None and not 1 <= window <= 1 << 28,
-                f"job {self.job}: window is {window}, must be 1..{1 << 28}",
-            ),
-            (
-                slots is not None and not 0 <= slots <= 1 << 30,
-                f"job {self.job}: slots is {slots}, must be 0..{1 << 30}",
-            ),
-            (
-                self.beside is not None and (len(root) != 2 or sum(child >= 0 for child in root) != 1),
-                f"job {self.job}: with a worker beside the server the tree's root has the children "
-                f"{list(root)}, must be one worker and one node",
-            ),
+        refuse(not 0 <= self.job <= 0xFFFF, f"job is {self.job}, must be 0..65535")
+        refuse(self.epoch < 0, f"job {self.job}: epoch is {self.epoch}, must not be negative")
+        refuse(
+            window is not None and not 1 <= window <= 1 << 28,
+            f"job {self.job}: window is {window}, must be 1..{1 << 28}",
         )
-        refuse(ConfigError, rules)
+        refuse(
+            slots is not None and not 0 <= slots <= 1 << 30,
+            f"job {self.job}: slots is {slots}, must be 0..{1 << 30}",
+        )
+        refuse(
+            self.beside is not None and (len(root) != 2 or sum(child >= 0 for child in root) != 1),
+            f"job {self.job}: with a worker beside the server the tree's root has the children "
+            f"{list(root)}, must be one worker and one node",
+        )
 
     @classmethod
     def from_json(cls, fields: Any) -> Self:
         """Read an object with the fields of this class. Raises ConfigError with the reason."""
         if not isinstance(fields, Mapping):
             raise ConfigError(f"a job is {fields!r}, must be an object")
-        numbers = ((name, fields.get(name)) for name in ("job", "epoch", "window", "slots"))
-        rules = [
-            (
-                name in fields and type(value) is not int and (value is not None or name in ("job", "epoch")),
-                f"{name} is {value!r}, must be a whole number",
-            )
-            for name, value in numbers
-        ]
+        for name in ("job", "epoch", "window", "slots"):
+            value, may_be_none = fields.get(name), name in ("window", "slots")
+            is_wrong = type(value) is not int and not (value is None and may_be_none)
+            refuse(name in fields and is_wrong, f"{name} is {value!r}, must be a whole number")
         beside = fields.get("beside")
-        refuse(
-            ConfigError,
-            [*rules, (not isinstance(beside, str | None), f"beside is {beside!r}, must be HOST:PORT")],
-        )
+        refuse(not isinstance(beside, str | None), f"beside is {beside!r}, must be HOST:PORT")
         if "tree" in fields:
             fields = {**fields, "tree": Tree.from_json(fields["tree"])}
         return built(cls, fields)
@@ -240,13 +226,10 @@ def require_room(settings: FallbackSettings, job: FallbackJob, others: Mapping[i
     # a sum for each node, or raw values of each rank in a repair
     most = max(max(len(each.tree.nodes), each.tree.size) for each in (job, *others.values()))
     jobs = len(others) + 1
-    rules = (
-        (job.job in others, f"job {job.job} is served already"),
-        (
-            settings.capacity // jobs < most,
-            f"job {job.job}: capacity is {settings.capacity} packets for {jobs} job{'s' * (jobs > 1)}, "
-            f"must be at least {most} for each, because one of the jobs has this number of ranks or of "
-            f"switches that sum; in all {most * jobs}",
-        ),
+    refuse(job.job in others, f"job {job.job} is served already")
+    refuse(
+        settings.capacity // jobs < most,
+        f"job {job.job}: capacity is {settings.capacity} packets for {jobs} job{'s' * (jobs > 1)}, "
+        f"must be at least {most} for each, because one of the jobs has this number of ranks or of "
+        f"switches that sum; in all {most * jobs}",
     )
-    refuse(ConfigError, rules)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hostlib.errors import UnsupportedArray, refuse
+from hostlib.errors import UnsupportedArray
 from hostlib.horovod.negotiation import Announcement, NotSupported, Request
 from hostlib.horovod.world import ProcessSet, Started, Submitted, current
 
@@ -33,12 +33,10 @@ def submit(process_set: ProcessSet, request: Request, start: Callable[[Announcem
             under way.
     """
     world, number = current(), process_set.process_set_id
-    rules = (
-        (number is None, f"{process_set} is not registered: call hvd.add_process_set() first"),
-        (not process_set.included(), f"rank {world.rank} is not in {process_set}"),
-    )
-    refuse(ValueError, rules)
-    assert number is not None
+    if number is None:
+        raise ValueError(f"{process_set} is not registered: call hvd.add_process_set() first")
+    if not process_set.included():
+        raise ValueError(f"rank {world.rank} is not in {process_set}")
     name = request.name or world.unnamed(request.kind, number)
     handle, submitted = next(_numbers), world.submit(replace(request, name=name, process_set=number), start)
     _under_way[handle] = submitted

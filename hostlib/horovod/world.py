@@ -202,14 +202,12 @@ class World:
         """Register a process set; all ranks call this, in the same order. Raises ValueError."""
         ranks = new.ranks
         known = [each.ranks for each in self._sets.values() if each.process_set_id]
-        rules = (
-            (
-                not ranks or not set(ranks) <= {*range(self.size)},
-                f"the ranks of the process set are {ranks}, must be from 0 to {self.size - 1}, one at least",
-            ),
-            (ranks in known, f"there is a process set of ranks {ranks} already"),
+        refuse(
+            not ranks or not set(ranks) <= {*range(self.size)},
+            f"the ranks of the process set are {ranks}, must be from 0 to {self.size - 1}, one at least",
+            ValueError,
         )
-        refuse(ValueError, rules)
+        refuse(ranks in known, f"there is a process set of ranks {ranks} already", ValueError)
         assert ranks is not None
         new.process_set_id = number = next(self._numbers)
         self._sets[number] = new  # before any rank can use it, which is after `new_group`

@@ -53,21 +53,18 @@ class TurnOrder:
         Raises GroupError if offsets are not distinct numbers of stages, or a job has no process.
         """
         stages = range(len(STAGES))
-        rules = [
-            (
-                not offsets or offsets.keys() != ranks.keys(),
-                f"offsets of jobs {sorted(offsets)}, ranks of jobs {sorted(ranks)}; want the same jobs",
-            ),
-            (
-                len({*offsets.values()}) != len(offsets) or not {*offsets.values()} <= {*stages},
-                f"offsets {dict(offsets)}: want a different one for each job, in 0..{len(STAGES) - 1}",
-            ),
-            *(
-                (number < 1, f"job {job} has {number} ranks; at least 1 is needed")
-                for job, number in ranks.items()
-            ),
-        ]
-        refuse(GroupError, rules)
+        refuse(
+            not offsets or offsets.keys() != ranks.keys(),
+            f"offsets of jobs {sorted(offsets)}, ranks of jobs {sorted(ranks)}; want the same jobs",
+            GroupError,
+        )
+        refuse(
+            len({*offsets.values()}) != len(offsets) or not {*offsets.values()} <= {*stages},
+            f"offsets {dict(offsets)}: want a different one for each job, in 0..{len(STAGES) - 1}",
+            GroupError,
+        )
+        for job, number in ranks.items():
+            refuse(number < 1, f"job {job} has {number} ranks; at least 1 is needed", GroupError)
         self._offsets = dict(offsets)
         self._states = {
             Member(job, rank): _State.ELSEWHERE for job, number in ranks.items() for rank in range(number)

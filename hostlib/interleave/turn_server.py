@@ -136,11 +136,8 @@ class TurnServer(Door):
 
     def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
         member = _member(request)
-        rules = (
-            (member not in self._turns.members, f"{member} is not in this group"),
-            (member in self._connections, f"{member} has joined already"),
-        )
-        refuse(GroupError, rules)
+        refuse(member not in self._turns.members, f"{member} is not in this group", GroupError)
+        refuse(member in self._connections, f"{member} has joined already", GroupError)
         self._connections[member] = connection
         return {}
 

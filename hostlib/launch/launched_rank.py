@@ -156,16 +156,13 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 
 def _check(found: LaunchedRank) -> None:
-    size, local_size = found.size, found.local_size
-    rules = (
-        (found.rank >= size, f"rank is {found.rank}, must be 0..{size - 1} of {size}"),
-        (
-            found.local_rank >= local_size,
-            f"local rank is {found.local_rank}, must be 0..{local_size - 1} of {local_size}",
-        ),
-        (local_size > size, f"{local_size} ranks on this machine, of {size} in all: too many"),
+    places = (("rank", found.rank, found.size), ("local rank", found.local_rank, found.local_size))
+    for what, rank, size in places:
+        refuse(rank >= size, f"{found.launcher}: {what} is {rank}, must be 0..{size - 1} of {size}")
+    refuse(
+        found.local_size > found.size,
+        f"{found.launcher}: {found.local_size} ranks on this machine, of {found.size} in all: too many",
     )
-    refuse(ConfigError, ((is_broken, f"{found.launcher}: {why}") for is_broken, why in rules))
 
 
 PORTS: Final = range(12_000, 28_000)

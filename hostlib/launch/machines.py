@@ -112,20 +112,17 @@ def check(settings: Settings, *, first: bool) -> None:
     The `first` rank needs a cluster, a controller or a switch, because it admits the job for all.
     """
     names_machines = settings.cluster or settings.given or settings.controller
-    rules = (
-        (
-            first and settings.switch == EMBEDDED and not names_machines,
-            "the ranks are on several machines, and neither INA_CLUSTER, INA_CONTROLLER nor INA_SWITCH is "
-            "set: give a cluster file, the URL of a controller, or the grpc://host:port of a switch that all "
-            "reach (docs/guides/torch-launchers.md)",
-        ),
-        (
-            len(settings.token) < LEAST_SECRET,
-            f"the ranks are on several machines, and INA_TOKEN has {len(settings.token)} characters: it must "
-            f"be a secret of {LEAST_SECRET} or more, the same on all (openssl rand -hex 32)",
-        ),
+    refuse(
+        first and settings.switch == EMBEDDED and not names_machines,
+        "the ranks are on several machines, and neither INA_CLUSTER, INA_CONTROLLER nor INA_SWITCH is "
+        "set: give a cluster file, the URL of a controller, or the grpc://host:port of a switch that all "
+        "reach (docs/guides/torch-launchers.md)",
     )
-    refuse(ConfigError, rules)
+    refuse(
+        len(settings.token) < LEAST_SECRET,
+        f"the ranks are on several machines, and INA_TOKEN has {len(settings.token)} characters: it must "
+        f"be a secret of {LEAST_SECRET} or more, the same on all (openssl rand -hex 32)",
+    )
     require()
 
 

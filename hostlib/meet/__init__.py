@@ -153,14 +153,14 @@ class GroupRequest:
         """Return the message that a JSON object holds. Raises MessageError."""
         _check_fields(message, {"group", "ranks"})
         key, ranks = message["group"], message["ranks"]
-        rules = (
-            (
-                not isinstance(key, str) or not 0 < len(key) <= MAX_KEY,
-                f"group must be a text of 1 to {MAX_KEY} characters",
-            ),
-            (not isinstance(ranks, list) or not ranks, "ranks must be a list of one rank or more"),
+        refuse(
+            not isinstance(key, str) or not 0 < len(key) <= MAX_KEY,
+            f"group must be a text of 1 to {MAX_KEY} characters",
+            MessageError,
         )
-        refuse(MessageError, rules)
+        refuse(
+            not isinstance(ranks, list) or not ranks, "ranks must be a list of one rank or more", MessageError
+        )
         return cls(key, tuple(_whole("a rank", rank) for rank in ranks))
 
 
@@ -200,18 +200,17 @@ def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell | GroupRe
 def parse_news(message: Mapping[str, Any]) -> News:
     """Return the news that a JSON object from the meeting point holds. Raises MessageError."""
     gone, left = message.get("gone", {}), message.get("left", {})
-    rules = (
-        (
-            not isinstance(gone, dict)
-            or not all(rank.isdecimal() and isinstance(why, str) for rank, why in gone.items()),
-            "gone must be an object with a reason for each rank",
-        ),
-        (
-            not isinstance(left, dict) or not all(rank.isdecimal() for rank in left),
-            "left must be an object with a number for each rank",
-        ),
+    refuse(
+        not isinstance(gone, dict)
+        or not all(rank.isdecimal() and isinstance(why, str) for rank, why in gone.items()),
+        "gone must be an object with a reason for each rank",
+        MessageError,
     )
-    refuse(MessageError, rules)
+    refuse(
+        not isinstance(left, dict) or not all(rank.isdecimal() for rank in left),
+        "left must be an object with a number for each rank",
+        MessageError,
+    )
     return News(
         go=message.get("go") is True,
         gone={int(rank): why for rank, why in gone.items()},

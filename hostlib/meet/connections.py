@@ -260,18 +260,17 @@ class FirstRank(Door):
 
     def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
         rank, size = request.get("rank"), request.get("size")
-        rules = (
-            (
-                size != self._size,
-                f"it is in a launch of {size} ranks, this launch has {self._size} ranks and the same "
-                f"identifiers ({_shown(self._place)}): start one after the other",
-            ),
-            (
-                type(rank) is not int or rank in self.connections or rank not in self._others,
-                f"rank {rank} has connected already, or is not expected here",
-            ),
+        refuse(
+            size != self._size,
+            f"it is in a launch of {size} ranks, this launch has {self._size} ranks and the same "
+            f"identifiers ({_shown(self._place)}): start one after the other",
+            RendezvousError,
         )
-        refuse(RendezvousError, rules)
+        refuse(
+            type(rank) is not int or rank in self.connections or rank not in self._others,
+            f"rank {rank} has connected already, or is not expected here",
+            RendezvousError,
+        )
         assert isinstance(rank, int)
         self.connections[rank] = connection.dup()
         self.connections[rank].settimeout(None)

@@ -160,19 +160,22 @@ class Rendezvous(Door):
 
     def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
         rank, size, job = request.get("join"), request.get("size"), request.get("job")
-        rules = (
-            (job != self._job, f"this is the meeting point of job {self._job}, not of job {job}"),
-            (size != self._size, f"job {job} has {self._size} ranks, not {size}"),
-            (
-                type(rank) is not int or not 0 <= rank < self._size,
-                f"rank {rank} is not one of 0..{self._size - 1} of job {job}",
-            ),
-            (
-                type(rank) is int and rank in self._joined,
-                f"rank {rank} of job {job} has joined already",
-            ),
+        refuse(
+            job != self._job,
+            f"this is the meeting point of job {self._job}, not of job {job}",
+            RendezvousError,
         )
-        refuse(RendezvousError, rules)
+        refuse(size != self._size, f"job {job} has {self._size} ranks, not {size}", RendezvousError)
+        refuse(
+            type(rank) is not int or not 0 <= rank < self._size,
+            f"rank {rank} is not one of 0..{self._size - 1} of job {job}",
+            RendezvousError,
+        )
+        refuse(
+            rank in self._joined,
+            f"rank {rank} of job {job} has joined already",
+            RendezvousError,
+        )
         assert isinstance(rank, int)
         self._joined[rank] = connection
         news = {"gone": self._gone, "left": self._left, "fault": self.broken, "granted": self._granted}
