@@ -110,7 +110,8 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "collectives.communicator": ("Communicator", "Handle"),
+    "collectives.communicator": ("Communicator",),
+    "collectives.handle": ("Handle",),
     "config": ("DEFAULT_SLOTS", "JobConfig", "TransportConfig"),
     "core.congestion": ("window_for",),
     "errors": (

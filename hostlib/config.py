@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 from hostlib import wire
 from hostlib.addresses import parse_address
 from hostlib.core import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
-from hostlib.errors import ConfigError
+from hostlib.errors import ConfigError, refuse
 from hostlib.version import PROTOCOL, other_protocol
 from hostlib.windows import check_name
 from hostlib.wire.encodings import ENCODINGS, Encoding, why_no_room
@@ -55,24 +56,23 @@ class TransportConfig:
     """True if the launcher keeps `local` bound, so that no other user can take it (`hostlib.io.held`)."""
 
     def __post_init__(self) -> None:
-        if self.kind not in ("shm", "loopback", "udp", "none"):
-            raise ConfigError(f'transport kind is {self.kind!r}, must be "shm", "loopback", "udp" or "none"')
-        if not isinstance(self.held, bool):
-            raise ConfigError(f"transport: held is {self.held!r}, must be true or false")
+        refuse(
+            self.kind not in ("shm", "loopback", "udp", "none"),
+            f'transport kind is {self.kind!r}, must be "shm", "loopback", "udp" or "none"',
+        )
+        refuse(not isinstance(self.held, bool), f"transport: held is {self.held!r}, must be true or false")
+        refuse(
+            self.kind == "none" and (self.local or self.switch),
+            f'transport: kind "none" needs empty local and switch, they are {self.local!r}, {self.switch!r}',
+        )
+        refuse(
+            self.kind == "shm" and (self.local or not self.switch),
+            'transport: kind "shm" needs a path as switch, and an empty local: '
+            f"switch is {self.switch!r}, local {self.local!r}",
+        )
         try:
-            if self.kind == "none":
-                if self.local or self.switch:
-                    raise ValueError(
-                        f'kind "none" needs empty local and switch, they are {self.local!r}, {self.switch!r}'
-                    )
-            elif self.kind != "shm":
-                parse_address(self.local)
-                parse_address(self.switch)
-            elif self.local or not self.switch:
-                raise ValueError(
-                    'kind "shm" needs a path as switch, and an empty local: '
-                    f"switch is {self.switch!r}, local {self.local!r}"
-                )
+            for address in (self.local, self.switch) if self.kind in ("loopback", "udp") else ():
+                parse_address(address)
             wire.frame_prefix(self.endpoints, 0)
         except (ValueError, OverflowError) as error:
             raise ConfigError(f"transport: {error}") from error
@@ -146,56 +146,62 @@ class JobConfig:
     """File for a line about each collective (`hostlib.io.joblog`); None: no log."""
 
     def __post_init__(self) -> None:
+        flags = ((name, getattr(self, name)) for name in ("fallback", "bare", "atp", "paced"))
         _check_range("job", self.job, 0, 0xFFFF)
-        for name in ("fallback", "bare", "atp", "paced"):
-            if not isinstance(value := getattr(self, name), bool):
-                raise ConfigError(f"{name} is {value!r}, must be true or false")
-        self._check_hosts()
-        if self.tree is None:
-            if not 1 <= self.workers <= wire.MAX_FAN_IN:
-                raise ConfigError(
-                    f"size is {self.workers}, must be 1..{wire.MAX_FAN_IN} without tree: "
-                    "the bitmap in a packet has one bit for each worker of a switch"
-                )
-        elif not isinstance(self.tree, Tree):
-            raise ConfigError(f"tree is {self.tree!r}, must be a Tree")
-        elif self.tree.size != self.workers:
-            raise ConfigError(f"size is {self.workers}, but the tree has {self.tree.size} ranks")
-        _check_range("rank", self.rank, 0, self.size - 1)
-        if self.lanes not in wire.LANE_COUNTS:
-            raise ConfigError(f"lanes is {self.lanes}, must be one of {wire.LANE_COUNTS}")
-        self._check_memory()
+        for name, flag in flags:
+            refuse(not isinstance(flag, bool), f"{name} is {flag!r}, must be true or false")
+        self._check_ranks()
         if self.rendezvous is not None:
             try:
                 parse_address(self.rendezvous)
             except ValueError as error:
                 raise ConfigError(f"rendezvous: {error}") from error
-            if self.token is None:
-                raise ConfigError("token is missing: a rendezvous needs the job's token")
-        if not isinstance(self.token, str | None):
-            raise ConfigError(f"token is of type {type(self.token).__name__}, must be a text")
-        if not 0 < self.timeout_s <= self.straggler_timeout_s:
-            raise ConfigError(
-                f"timeout_s is {self.timeout_s}, straggler_timeout_s {self.straggler_timeout_s}: "
-                "both must be positive, and straggler_timeout_s at least timeout_s"
-            )
-        if not isinstance(self.log, str | None):
-            raise ConfigError(f"log is {self.log!r}, must be the name of a file, or null")
-        _check_range("epoch", self.epoch, 0, 0xFF)
         check_name(self.congestion)
-        if self.congestion == "a2tp" and not self.fallback:
-            raise ConfigError(
-                "congestion is 'a2tp', which sends packets past the slots: that needs a fallback server"
-            )
-        if self.numbers not in ENCODINGS:
-            raise ConfigError(f"numbers is {self.numbers!r}, must be one of {ENCODINGS}")
-        if why := why_no_room(self.numbers, self.workers):
-            raise ConfigError(f"numbers: {why}")
+        no_room = self.numbers in ENCODINGS and why_no_room(self.numbers, self.workers)
+        refuse(
+            self.lanes not in wire.LANE_COUNTS, f"lanes is {self.lanes}, must be one of {wire.LANE_COUNTS}"
+        )
+        refuse(
+            self.atp and not self.fallback,
+            "atp is true, fallback is false: ATP needs a fallback server, for every result",
+        )
+        _check_range("window", self.window, 1, MAX_WINDOW)
+        refuse(self.fallback and self.slots < 0, f"slots is {self.slots}, must not be negative")
+        refuse(
+            not self.fallback and (self.slots < 2 or self.slots % 2),
+            f"slots is {self.slots}, must be even and at least 2 without a fallback server: "
+            "the window is at most half of it",
+        )
+        refuse(
+            not self.fallback and 2 * (self.window or 0) > self.slots,
+            f"window is {self.window}, must be at most half of slots ({self.slots}) "
+            "without a fallback server",
+        )
+        refuse(self.rendezvous and self.token is None, "token is missing: a rendezvous needs the job's token")
+        refuse(
+            not isinstance(self.token, str | None),
+            f"token is of type {type(self.token).__name__}, must be a text",
+        )
+        refuse(
+            not 0 < self.timeout_s <= self.straggler_timeout_s,
+            f"timeout_s is {self.timeout_s}, straggler_timeout_s {self.straggler_timeout_s}: "
+            "both must be positive, and straggler_timeout_s at least timeout_s",
+        )
+        refuse(
+            not isinstance(self.log, str | None), f"log is {self.log!r}, must be the name of a file, or null"
+        )
+        _check_range("epoch", self.epoch, 0, 0xFF)
+        refuse(
+            self.congestion == "a2tp" and not self.fallback,
+            "congestion is 'a2tp', which sends packets past the slots: that needs a fallback server",
+        )
+        refuse(self.numbers not in ENCODINGS, f"numbers is {self.numbers!r}, must be one of {ENCODINGS}")
+        refuse(no_room, f"numbers: {no_room}")
         _check_range("scale_bits", self.scale_bits, 0, MAX_SCALE_BITS)
-        if self.priority is not None:
-            _check_range("priority", self.priority, 0, 0xFF)
+        _check_range("priority", self.priority, 0, 0xFF)
 
-    def _check_hosts(self) -> None:
+    def _check_ranks(self) -> None:
+        """Raise ConfigError for wrong machines, ranks, or an unfit tree; make `hosts` a tuple of tuples."""
         if self.hosts is not None:
             try:
                 object.__setattr__(self, "hosts", tuple(tuple(map(int, host)) for host in self.hosts))
@@ -203,35 +209,24 @@ class JobConfig:
                 raise ConfigError(
                     f"hosts is {self.hosts!r}, must be a list of the ranks of each machine"
                 ) from None
-            if sorted(rank for host in self.hosts for rank in host) != list(range(self.size)) or not all(
-                self.hosts
-            ):
-                raise ConfigError(f"hosts is {self.hosts!r}, must have each rank of 0..{self.size - 1} once")
-        if self.transport.kind == "none" and (self.hosts is None or len(self.hosts) > 1):
-            raise ConfigError(
-                f'transport kind is "none", and hosts is {self.hosts!r}: without a switch all ranks are on'
-                " one machine"
-            )
-
-    def _check_memory(self) -> None:
-        if self.atp and not self.fallback:
-            raise ConfigError("atp is true, fallback is false: ATP needs a fallback server, for every result")
-        if self.window is not None:
-            _check_range("window", self.window, 1, MAX_WINDOW)
-        if self.fallback:
-            if self.slots < 0:
-                raise ConfigError(f"slots is {self.slots}, must not be negative")
-            return
-        if self.slots < 2 or self.slots % 2:
-            raise ConfigError(
-                f"slots is {self.slots}, must be even and at least 2 without a fallback server: "
-                "the window is at most half of it"
-            )
-        if self.window is not None and 2 * self.window > self.slots:
-            raise ConfigError(
-                f"window is {self.window}, must be at most half of slots ({self.slots}) "
-                "without a fallback server"
-            )
+        hosts, of_tree = self.hosts, self.tree.size if isinstance(self.tree, Tree) else self.workers
+        refuse(
+            hosts is not None and (sorted(itertools.chain(*hosts)) != [*range(self.size)] or not all(hosts)),
+            f"hosts is {hosts!r}, must have each rank of 0..{self.size - 1} once",
+        )
+        refuse(
+            self.transport.kind == "none" and (hosts is None or len(hosts) > 1),
+            f'transport kind is "none", and hosts is {hosts!r}: without a switch all ranks are on'
+            " one machine",
+        )
+        refuse(
+            self.tree is None and not 1 <= self.workers <= wire.MAX_FAN_IN,
+            f"size is {self.workers}, must be 1..{wire.MAX_FAN_IN} without tree: "
+            "the bitmap in a packet has one bit for each worker of a switch",
+        )
+        refuse(not isinstance(self.tree, Tree | None), f"tree is {self.tree!r}, must be a Tree")
+        refuse(of_tree != self.workers, f"size is {self.workers}, but the tree has {of_tree} ranks")
+        _check_range("rank", self.rank, 0, self.size - 1)
 
     @property
     def workers(self) -> int:
@@ -281,10 +276,10 @@ class JobConfig:
             raise ConfigError(f'{ENVIRONMENT_VARIABLE} must be a JSON object with an object "transport"')
         if other := other_protocol({"protocol": fields.pop("protocol", 1)}):
             raise ConfigError(f"{ENVIRONMENT_VARIABLE}: {other}")
-        fields["transport"] = _build(TransportConfig, fields["transport"])
+        fields["transport"] = built(TransportConfig, fields["transport"])
         if fields.get("tree") is not None:
             fields["tree"] = Tree.from_json(fields["tree"])
-        return _build(cls, fields)
+        return built(cls, fields)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self | None:
@@ -293,12 +288,13 @@ class JobConfig:
         return None if text is None else cls.from_json(text)
 
 
-def _check_range(name: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise ConfigError(f"{name} is {value}, must be {low}..{high}")
+def _check_range(name: str, value: int | None, low: int, high: int) -> None:
+    """Raise ConfigError if a value is not in a range; None, of an optional field, is no value."""
+    refuse(value is not None and not low <= value <= high, f"{name} is {value}, must be {low}..{high}")
 
 
-def _build(cls: type[T], fields: Mapping[str, Any]) -> T:
+def built(cls: type[T], fields: Mapping[str, Any]) -> T:
+    """Return an object of a dataclass with these fields. Raises ConfigError for unknown or missing fields."""
     known = {each.name: each.default for each in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if unknown := sorted(fields.keys() - known):
         raise ConfigError(f"unknown fields {', '.join(unknown)}; known are {', '.join(known)}")

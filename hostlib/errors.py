@@ -66,6 +66,12 @@ class ConfigError(InaError, ValueError):
     exit_code = 2
 
 
+def refuse(is_wrong: object, message: str, kind: type[Exception] = ConfigError) -> None:
+    """Raise an error of class `kind` with this message if `is_wrong` is true."""
+    if is_wrong:
+        raise kind(message)
+
+
 class NativeMissing(InaError):
     """The compiled library is missing or of another version; the message gives the remedy."""
 

@@ -45,12 +45,13 @@
     CONSTANT(PATTERN_SCATTER, 1)        /* the sum of a shard goes to its owner */ \
     CONSTANT(PATTERN_GATHER, 2)         /* a shard goes from its owner to all others; with one shard, `target` is its owner */
 
-#define DECLARE(name, value) name = value,
-enum { INA_CHAIN_FLAGS(DECLARE) };
-enum { INA_PATTERNS(DECLARE) };
-enum { INA_KEPT_FLAGS(DECLARE) };
-enum { INA_MARK_FLAGS(DECLARE) };
-#undef DECLARE
+/* What the lists become. */
+#define INA_VALUE(name, value) name = value,
+#define INA_NAME(name) name,
+#define INA_FIELD(type, name) type name;
+#define INA_ARRAY(type, name, length) type name[length];
+
+enum { INA_CHAIN_FLAGS(INA_VALUE) INA_PATTERNS(INA_VALUE) INA_KEPT_FLAGS(INA_VALUE) INA_MARK_FLAGS(INA_VALUE) };
 
 #define INA_COUNTERS(NAME) \
     NAME(COUNT_SENT) NAME(COUNT_RESENT) NAME(COUNT_RESULTS) NAME(COUNT_STATUSES) NAME(COUNT_STALE) \
@@ -63,10 +64,8 @@ enum { INA_MARK_FLAGS(DECLARE) };
 #define INA_PUMPED(NAME) \
     NAME(PUMP_DONE) NAME(PUMP_TIMER) NAME(PUMP_INTERRUPTED) NAME(PUMP_DISAGREE) NAME(PUMP_ERROR) NAME(PUMP_ROUND)
 
-#define DECLARE(name) name,
-enum { INA_COUNTERS(DECLARE) COUNTERS };
-enum { INA_PUMPED(DECLARE) };
-#undef DECLARE
+enum { INA_COUNTERS(INA_NAME) COUNTERS };
+enum { INA_PUMPED(INA_NAME) };
 
 /* `CoreStruct` in Python. */
 #define INA_CORE_FIELDS(FIELD, ARRAY) \
@@ -198,13 +197,9 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(uint32_t, probes)                 /* probes since the last new result */ \
     ARRAY(uint64_t, counters, COUNTERS)
 
-#define DECLARE(type, name) type name;
-#define DECLARE_ARRAY(type, name, length) type name[length];
 struct ina_core {
-    INA_CORE_FIELDS(DECLARE, DECLARE_ARRAY)
+    INA_CORE_FIELDS(INA_FIELD, INA_ARRAY)
 };
-#undef DECLARE
-#undef DECLARE_ARRAY
 
 /* Values of one packet, ina_lanes.c. Wire values are big endian and need no alignment. */
 uint32_t ina_exponent(const float *values, int64_t count);
@@ -212,7 +207,8 @@ uint32_t ina_exponent(const float *values, int64_t count);
 uint32_t ina_quantize(const float *values, uint8_t *wire, int64_t count, int exponent, uint32_t fan_in);
 void ina_dequantize(const uint8_t *wire, float *values, int64_t count, int exponent, uint32_t fan_in,
                     int average);
-void ina_swap(const uint8_t *from, uint8_t *to, int64_t count);
+/* Values to lanes, or lanes to values: both swap bytes where the machine is little endian. */
+void ina_swap(const void *from, void *to, int64_t count);
 int ina_quantize_fixed(const float *values, uint8_t *wire, int64_t count, int scale_bits, uint32_t ranks);
 void ina_dequantize_fixed(const uint8_t *wire, float *values, int64_t count, int scale_bits, uint32_t ranks,
                           int average);
@@ -222,6 +218,10 @@ void ina_unpack(const uint8_t *wire, float *values, int64_t count, int64_t lanes
                 uint32_t per_lane, int average);
 void ina_leave_rest(float *values, int64_t count, int exponent, uint32_t ranks, uint32_t per_lane);
 void ina_take_raw(const uint8_t *wire, float *values, int64_t count, uint32_t ranks, int average);
+
+/* Sums over ranks in memory, ina_local.c. Return the first place where a sum is not finite, or no int32; or -1. */
+int64_t ina_local_sum_f32(float *out, const float *const *in, size_t inputs, size_t count, double divisor);
+int64_t ina_local_sum_i32(int32_t *out, const int32_t *const *in, size_t inputs, size_t count);
 
 /* Window, ina_core.c. */
 void ina_begin(struct ina_core *core, int64_t now);
@@ -275,13 +275,9 @@ int ina_decide(struct ina_core *core);
     FIELD(uint32_t, taken) \
     FIELD(uint32_t, full)                   /* the ring had no room for all that may be sent */
 
-#define DECLARE(type, name) type name;
-#define DECLARE_ARRAY(type, name, length) type name[length];
 struct ina_io {
-    INA_IO_FIELDS(DECLARE, DECLARE_ARRAY)
+    INA_IO_FIELDS(INA_FIELD, INA_ARRAY)
 };
-#undef DECLARE
-#undef DECLARE_ARRAY
 
 int ina_pump(struct ina_core *core, struct ina_io *io, int64_t deadline);
 int ina_serve(struct ina_core *core, struct ina_io *io, int64_t deadline);

@@ -1,7 +1,8 @@
 /* What the packets that reach the fallback server mean; tests/twins/fallback_core.py is the twin. */
 #include "ina_fallback.h"
+#include "ina_vector.h"
 
-#include <string.h>
+enum { INFINITE = 0x7f800000, QUIET_NAN = 0x7fc00000 };         /* bits of a float32 */
 
 struct header {                         /* of the packet being processed */
     uint32_t kind, flags, job, psn, bitmap, fan_in, priority, exponent, epoch, valid, lanes, tag, node, target;
@@ -9,6 +10,49 @@ struct header {                         /* of the packet being processed */
     int32_t child;                      /* a contribution of one bit: whose */
     const uint8_t *values;              /* NULL: without lanes, as zeros */
 };
+
+/* ---- sums of lanes: kept in the byte order of the machine, on the wire they are big endian ---- */
+
+/* A sum left the range if its sign is neither addend's. */
+VECTORIZED static int add_lanes(int32_t *restrict to, const uint8_t *restrict wire, uint32_t lanes)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < lanes; i++) {
+        uint32_t a = (uint32_t)to[i], b = load_lane(wire, i), sum = a + b;
+        left |= (sum ^ a) & (sum ^ b);
+        to[i] = (int32_t)sum;
+    }
+    return (int)(left >> 31);
+}
+
+VECTORIZED static int add(int32_t *restrict to, const int32_t *restrict from, uint32_t lanes)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < lanes; i++) {
+        uint32_t a = (uint32_t)to[i], b = (uint32_t)from[i], sum = a + b;
+        left |= (sum ^ a) & (sum ^ b);
+        to[i] = (int32_t)sum;
+    }
+    return (int)(left >> 31);
+}
+
+/* Add raw values in order, rounding once. `to` may be one of the inputs. Returns 0 if an int32 sum leaves the range. */
+static int sum_raw(int32_t *to, const int32_t *const *ordered, uint32_t ranks, uint32_t lanes, int is_int)
+{
+    if (is_int) {
+        int fits = ina_local_sum_i32(to, ordered, ranks, lanes) < 0;
+        if (!fits)
+            memset(to, 0, lanes * sizeof *to);
+        return fits;
+    }
+    ina_local_sum_f32((float *)to, (const float *const *)ordered, ranks, lanes, 1.0);
+    for (uint32_t i = 0; i < lanes; i++)
+        if ((to[i] & INT32_MAX) > INFINITE)
+            to[i] = QUIET_NAN;          /* whichever it was: that depends on the machine */
+    return 1;
+}
+
+/* ---- entries ---- */
 
 /* Whether a frame is UDP over plain IPv4 from or to the INA port: nothing else is for us. */
 static int is_ours(const uint8_t *frame)
@@ -21,7 +65,7 @@ static void read_values(const struct ina_fallback *core, uint32_t piece, const s
     if (header->values == NULL)
         memset(fb_values(core, piece), 0, core->lanes * sizeof(int32_t));
     else
-        fb_read(fb_values(core, piece), header->values, core->lanes);
+        ina_swap(header->values, fb_values(core, piece), core->lanes);
 }
 
 static int can_be_repaired(const struct fb_entry *entry)
@@ -97,7 +141,7 @@ static void settle_raw(struct ina_fallback *core, struct fb_entry *entry, const 
         job->ordered[core->pieces[piece].key] = fb_values(core, piece);
     int32_t *result = fb_values(core, entry->pieces);
     entry->flags |= FLAG_RAW;
-    if (!fb_sum_raw(result, job->ordered, job->ranks, core->lanes, entry->valid & VALID_INT32))
+    if (!sum_raw(result, job->ordered, job->ranks, core->lanes, entry->valid & VALID_INT32))
         entry->flags |= FLAG_OVERFLOW;
     job->counters[FB_REPAIRS]++;
     finish(core, entry, now);
@@ -172,7 +216,7 @@ static void settle_sum(struct ina_fallback *core, struct fb_entry *entry, const 
             core->pieces[piece].key = node->parent;
             core->pieces[piece].bitmap = node->bit;
         } else {
-            if (fb_add(fb_values(core, above), fb_values(core, piece), core->lanes))
+            if (add(fb_values(core, above), fb_values(core, piece), core->lanes))
                 entry->flags |= FLAG_OVERFLOW;
             core->pieces[above].bitmap |= node->bit;
             fb_drop(core, entry, piece);
@@ -216,7 +260,7 @@ static void take_sum(struct ina_fallback *core, struct fb_entry *entry, const st
         read_values(core, piece, header);
     } else if (contains) {
         read_values(core, piece, header);
-    } else if (header->values != NULL && fb_add_wire(fb_values(core, piece), header->values, core->lanes)) {
+    } else if (header->values != NULL && add_lanes(fb_values(core, piece), header->values, core->lanes)) {
         entry->flags |= FLAG_OVERFLOW;
     }
     core->pieces[piece].bitmap |= header->bitmap;
@@ -334,20 +378,29 @@ static int refusal(const struct ina_fallback *core, const struct fb_job *job, st
     return fb_is_stale(job, header->psn) ? FB_STALE : -1;
 }
 
+/* Why a packet is of no job, -1: it is. */
+static int strangeness(const struct ina_fallback *core, const uint8_t *packet, int64_t bytes)
+{
+    const uint8_t *at = packet + core->prefix;
+    if (bytes < core->prefix + INA_BYTES)
+        return FB_BAD_LENGTH;
+    if (core->prefix && !is_ours(packet))
+        return FB_FOREIGN;
+    if (at[AT(version_kind)] >> 4 != INA_VERSION)
+        return FB_BAD_VERSION;
+    uint32_t kind = at[AT(version_kind)] & 0x0f;
+    if (kind != KIND_PARTIAL && kind != KIND_RESULT)
+        return FB_BAD_KIND;
+    return core->by_id[load16(at + AT(job))] == NULL ? FB_UNKNOWN_JOB : -1;
+}
+
 static void take_packet(struct ina_fallback *core, const uint8_t *packet, int64_t bytes, int64_t now)
 {
     const uint8_t *at = packet + core->prefix;
     int64_t start = core->prefix + INA_BYTES;
-    if (bytes < start) {
-        core->counters[FB_BAD_LENGTH]++;
-        return;
-    }
-    if (core->prefix && !is_ours(packet)) {
-        core->counters[FB_FOREIGN]++;
-        return;
-    }
-    if (at[AT(version_kind)] >> 4 != INA_VERSION) {
-        core->counters[FB_BAD_VERSION]++;
+    int reason = strangeness(core, packet, bytes);
+    if (reason >= 0) {
+        core->counters[reason]++;
         return;
     }
     struct header header = {
@@ -357,17 +410,9 @@ static void take_packet(struct ina_fallback *core, const uint8_t *packet, int64_
         .valid = load16(at + AT(valid)), .lanes = load16(at + AT(lanes)), .tag = load32(at + AT(tag)),
         .node = load16(at + AT(node)), .target = load16(at + AT(target)), .child = -1, .values = packet + start,
     };
-    if (header.kind != KIND_PARTIAL && header.kind != KIND_RESULT) {
-        core->counters[FB_BAD_KIND]++;
-        return;
-    }
     struct fb_job *job = core->by_id[header.job];
-    if (job == NULL) {
-        core->counters[FB_UNKNOWN_JOB]++;
-        return;
-    }
     job->counters[FB_PACKETS]++;
-    int reason = refusal(core, job, &header, bytes - start);
+    reason = refusal(core, job, &header, bytes - start);
     if (reason >= 0) {
         job->counters[reason]++;
         return;

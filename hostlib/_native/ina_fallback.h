@@ -1,11 +1,9 @@
 /* The core of the fallback server. How it works is told in hostlib/fallback/core.py; the numpy core beside that file
  * makes the same decisions and writes the same bytes.
  *
- * ina_fallback.c        what packets mean
+ * ina_fallback.c        what packets mean, and the sums of their lanes
  * ina_fallback_emit.c   what is sent
- * ina_fallback_store.c  entries and memory
- * ina_fallback_life.c   the beginning and end of a core and its jobs
- * ina_fallback_sum.c    arithmetic on lanes
+ * ina_fallback_store.c  entries and memory, the beginning and end of a core and its jobs
  * ina_pump.c            the socket loop
  *
  * Only ina_fallback_new and ina_fallback_add_job allocate; times are nanoseconds of the caller's clock.
@@ -13,9 +11,7 @@
 #ifndef INA_FALLBACK_H
 #define INA_FALLBACK_H
 
-#include <stddef.h>
-#include <stdint.h>
-
+#include "ina_core.h"
 #include "ina_wire.h"
 
 /* These and the counters are again, and explained, in hostlib/fallback/config.py; they are compared by name. */
@@ -31,12 +27,8 @@
     NAME(FB_BAD_LENGTH) NAME(FB_FOREIGN) NAME(FB_BAD_VERSION) NAME(FB_BAD_KIND) NAME(FB_BAD_LANES) \
     NAME(FB_WRONG_NODE) NAME(FB_FOREIGN_BITS) NAME(FB_WRONG_FAN_IN) NAME(FB_STALE) NAME(FB_NO_ROOM)
 
-#define DECLARE(name, value) name = value,
-enum { FALLBACK_CONSTANTS(DECLARE) };
-#undef DECLARE
-#define DECLARE(name) name,
-enum { FALLBACK_COUNTERS(DECLARE) FB_COUNTERS };
-#undef DECLARE
+enum { FALLBACK_CONSTANTS(INA_VALUE) };
+enum { FALLBACK_COUNTERS(INA_NAME) FB_COUNTERS };
 
 #define FALLBACK_NONE UINT32_MAX
 
@@ -153,13 +145,6 @@ struct ina_fallback {
     uint64_t counters[FB_COUNTERS];     /* of no job */
     int64_t pending_bytes;              /* length of the packets that wait in the send buffer */
 };
-
-/* ina_fallback_sum.c. Wire values are big endian and need no alignment. */
-void fb_read(int32_t *to, const uint8_t *wire, uint32_t lanes);
-void fb_write(uint8_t *wire, const int32_t *from, uint32_t lanes);
-int fb_add_wire(int32_t *to, const uint8_t *wire, uint32_t lanes);      /* 1: some sum left the range */
-int fb_add(int32_t *to, const int32_t *from, uint32_t lanes);
-int fb_sum_raw(int32_t *to, const int32_t *const *ordered, uint32_t ranks, uint32_t lanes, int is_int);
 
 /* ina_fallback_store.c */
 int64_t fb_ahead(const struct fb_job *job, uint32_t psn, uint32_t other);

@@ -52,7 +52,7 @@ static void write_result(const struct ina_fallback *core, uint8_t *packet, const
     if (is_notice || flags & FLAG_DISAGREE)
         memset(at + INA_BYTES, 0, 4 * (size_t)core->lanes);
     else
-        fb_write(at + INA_BYTES, fb_values(core, entry->pieces), core->lanes);
+        ina_swap(fb_values(core, entry->pieces), at + INA_BYTES, core->lanes);
 }
 
 static void write_short(const struct ina_fallback *core, uint8_t *packet, const struct fb_entry *entry, uint32_t kind,

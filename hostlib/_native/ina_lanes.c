@@ -94,21 +94,31 @@ VECTORIZED static void dequantize_divided(const uint8_t *restrict wire, float *r
         values[i] = (float)(int32_t)load_lane(wire, i) / divisor * first * second;
 }
 
+/* Multiply lanes by 2^k; for an average divide them, too. */
+static void scale_back(const uint8_t *wire, float *values, int64_t count, int k, uint32_t ranks, int average)
+{
+    int exact = (ranks & (ranks - 1)) == 0;     /* dividing by a power of two is a change of scale */
+    if (average && exact)
+        k -= log2_ceil(ranks);
+    float first = power_of_two(k / 2), second = power_of_two(k - k / 2);
+    if (average && !exact)
+        dequantize_divided(wire, values, count, (float)ranks, first, second);
+    else
+        dequantize(wire, values, count, first, second);
+}
+
+static void fill_with_nan(float *values, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        values[i] = NAN;
+}
+
 void ina_dequantize(const uint8_t *wire, float *values, int64_t count, int exponent, uint32_t fan_in, int average)
 {
-    if (exponent == NONFINITE) {
-        for (int64_t i = 0; i < count; i++)
-            values[i] = NAN;
-        return;
-    }
-    int k = -scale_log2(exponent, fan_in);
-    int exact = (fan_in & (fan_in - 1)) == 0;   /* dividing by a power of two is a change of scale */
-    if (average && exact)
-        k -= log2_ceil(fan_in);
-    if (average && !exact)
-        dequantize_divided(wire, values, count, (float)fan_in, power_of_two(k / 2), power_of_two(k - k / 2));
+    if (exponent == NONFINITE)
+        fill_with_nan(values, count);
     else
-        dequantize(wire, values, count, power_of_two(k / 2), power_of_two(k - k / 2));
+        scale_back(wire, values, count, -scale_log2(exponent, fan_in), fan_in, average);
 }
 
 /* Scale by 2^scale_bits and round. Returns 0, and writes zeros, if some value does not fit (or is not a number). */
@@ -130,12 +140,7 @@ VECTORIZED int ina_quantize_fixed(const float *values, uint8_t *wire, int64_t co
 void ina_dequantize_fixed(const uint8_t *wire, float *values, int64_t count, int scale_bits, uint32_t ranks,
                           int average)
 {
-    int exact = (ranks & (ranks - 1)) == 0;
-    int k = -scale_bits - (average && exact ? log2_ceil(ranks) : 0);
-    if (average && !exact)
-        dequantize_divided(wire, values, count, (float)ranks, 1.0f, power_of_two(k));
-    else
-        dequantize(wire, values, count, 1.0f, power_of_two(k));
+    scale_back(wire, values, count, -scale_bits, ranks, average);
 }
 
 /* ---- Several values in a lane (hostlib/wire/encodings.py, pack): value j * lanes + i in field j of lane i, from the upper end.
@@ -168,19 +173,13 @@ static inline int32_t to_field(float value, float first, float second, float mos
     return (int32_t)rintf(scaled);
 }
 
-VECTORIZED static void put_uppermost(const float *restrict values, uint8_t *restrict wire, int64_t count, int shift,
-                                     float first, float second, int32_t most)
-{
-    for (int64_t i = 0; i < count; i++)
-        store_lane(wire, i, (uint32_t)to_field(values[i], first, second, (float)most) << shift);
-}
-
-VECTORIZED static void put_raised(const float *restrict values, uint8_t *restrict wire, int64_t count, int shift,
-                                  float first, float second, int32_t most)
+/* Add a field to each lane, raised by `raised`; 0: the uppermost field, before all others. */
+VECTORIZED static void put_field(const float *restrict values, uint8_t *restrict wire, int64_t count, int shift,
+                                 float first, float second, int32_t most, int32_t raised)
 {
     for (int64_t i = 0; i < count; i++) {
-        uint32_t raised = (uint32_t)(to_field(values[i], first, second, (float)most) + most);
-        store_lane(wire, i, load_lane(wire, i) + (raised << shift));
+        uint32_t field = (uint32_t)(to_field(values[i], first, second, (float)most) + raised);
+        store_lane(wire, i, (raised ? load_lane(wire, i) : 0) + (field << shift));
     }
 }
 
@@ -191,48 +190,34 @@ void ina_pack(const float *values, uint8_t *wire, int64_t count, int64_t lanes, 
         memset(wire, 0, (size_t)in_field(count, lanes, 0) * 4);
         return;
     }
-    int k = field_scale_log2(exponent, ranks, per_lane), shift = 32 - width_of(per_lane);
+    int k = field_scale_log2(exponent, ranks, per_lane), width = width_of(per_lane);
     float first = power_of_two(k / 2), second = power_of_two(k - k / 2);
     int32_t most = most_of_field(ranks, per_lane);
-    put_uppermost(values, wire, in_field(count, lanes, 0), shift, first, second, most);
-    for (uint32_t field = 1; field < per_lane; field++) {
-        shift -= width_of(per_lane);
-        put_raised(values + field * lanes, wire, in_field(count, lanes, field), shift, first, second, most);
-    }
+    for (uint32_t field = 0; field < per_lane; field++)
+        put_field(values + field * lanes, wire, in_field(count, lanes, field), 32 - width * ((int)field + 1), first,
+                  second, most, field ? most : 0);
 }
 
-VECTORIZED static void take_uppermost(const uint8_t *restrict wire, float *restrict values, int64_t count, int shift,
-                                      float divisor, float first, float second)
+VECTORIZED static void take_field(const uint8_t *restrict wire, float *restrict values, int64_t count, int shift,
+                                  int32_t mask, int32_t raised, float divisor, float first, float second)
 {
     for (int64_t i = 0; i < count; i++)
-        values[i] = (float)((int32_t)load_lane(wire, i) >> shift) / divisor * first * second;
-}
-
-VECTORIZED static void take_raised(const uint8_t *restrict wire, float *restrict values, int64_t count, int shift,
-                                   uint32_t mask, int32_t raised, float divisor, float first, float second)
-{
-    for (int64_t i = 0; i < count; i++)
-        values[i] = (float)((int32_t)(load_lane(wire, i) >> shift & mask) - raised) / divisor * first * second;
+        values[i] = (float)(((int32_t)load_lane(wire, i) >> shift & mask) - raised) / divisor * first * second;
 }
 
 void ina_unpack(const uint8_t *wire, float *values, int64_t count, int64_t lanes, int exponent, uint32_t ranks,
                 uint32_t per_lane, int average)
 {
     if (exponent == NONFINITE) {
-        for (int64_t i = 0; i < count; i++)
-            values[i] = NAN;
+        fill_with_nan(values, count);
         return;
     }
-    int k = -field_scale_log2(exponent, ranks, per_lane), shift = 32 - width_of(per_lane);
+    int k = -field_scale_log2(exponent, ranks, per_lane), width = width_of(per_lane);
     float first = power_of_two(k / 2), second = power_of_two(k - k / 2), divisor = average ? (float)ranks : 1.0f;
-    uint32_t mask = (UINT32_C(1) << width_of(per_lane)) - 1;
-    int32_t raised = (int32_t)ranks * most_of_field(ranks, per_lane);
-    take_uppermost(wire, values, in_field(count, lanes, 0), shift, divisor, first, second);
-    for (uint32_t field = 1; field < per_lane; field++) {
-        shift -= width_of(per_lane);
-        take_raised(wire, values + field * lanes, in_field(count, lanes, field), shift, mask, raised, divisor, first,
-                    second);
-    }
+    int32_t mask = (int32_t)((UINT32_C(1) << width) - 1), raised = (int32_t)ranks * most_of_field(ranks, per_lane);
+    for (uint32_t field = 0; field < per_lane; field++)
+        take_field(wire, values + field * lanes, in_field(count, lanes, field), 32 - width * ((int)field + 1),
+                   field ? mask : -1, field ? raised : 0, divisor, first, second);
 }
 
 VECTORIZED static void leave_rest(float *values, int64_t count, float first, float second, float back_first,
@@ -271,11 +256,11 @@ VECTORIZED void ina_take_raw(const uint8_t *wire, float *values, int64_t count, 
     }
 }
 
-VECTORIZED void ina_swap(const uint8_t *restrict from, uint8_t *restrict to, int64_t count)
+VECTORIZED void ina_swap(const void *restrict from, void *restrict to, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
         uint32_t word;
-        memcpy(&word, from + 4 * i, 4);
+        memcpy(&word, (const uint8_t *)from + 4 * i, 4);
         store_lane(to, i, word);
     }
 }

@@ -1,9 +1,7 @@
 /* Shared layout of memory and packets, as tables that Python reads when it loads the library; from the
    same lists that declare it. */
-#include "ina_core.h"
 #include "ina_fallback.h"
 #include "ina_window.h"
-#include "ina_wire.h"
 
 #include <stddef.h>
 
@@ -20,11 +18,9 @@ struct ina_constant {
 
 #define ROW(structure, field) {#field, offsetof(structure, field), sizeof(((structure *)0)->field)},
 
-#define FIELD(type, name) ROW(struct ina_core, name)
-#define ARRAY(type, name, length) ROW(struct ina_core, name)
-const struct ina_field ina_core_fields[] = {INA_CORE_FIELDS(FIELD, ARRAY) {NULL, sizeof(struct ina_core), 0}};
+#define FIELD(type, name, ...) ROW(struct ina_core, name)
+const struct ina_field ina_core_fields[] = {INA_CORE_FIELDS(FIELD, FIELD) {NULL, sizeof(struct ina_core), 0}};
 #undef FIELD
-#undef ARRAY
 
 #define FIELD(type, name) ROW(struct ina_io, name)
 const struct ina_field ina_io_fields[] = {INA_IO_FIELDS(FIELD, FIELD) {NULL, sizeof(struct ina_io), 0}};
@@ -34,19 +30,18 @@ const struct ina_field ina_io_fields[] = {INA_IO_FIELDS(FIELD, FIELD) {NULL, siz
 const struct ina_field ina_header_fields[] = {INA_HEADER_FIELDS(FIELD) {NULL, sizeof(struct ina_header), 0}};
 #undef FIELD
 
-#define CONSTANT(name, value) {#name, name},
-#define NAME(name) {#name, name},
+#define CONSTANT(name, ...) {#name, name},
 const struct ina_constant ina_constants[] = {
     INA_WIRE_CONSTANTS(CONSTANT)
     INA_CHAIN_FLAGS(CONSTANT)
     INA_KEPT_FLAGS(CONSTANT)
     INA_MARK_FLAGS(CONSTANT)
     INA_PATTERNS(CONSTANT)
-    INA_COUNTERS(NAME)
-    INA_PUMPED(NAME)
+    INA_COUNTERS(CONSTANT)
+    INA_PUMPED(CONSTANT)
     FALLBACK_CONSTANTS(CONSTANT)
-    FALLBACK_COUNTERS(NAME)
-    NAME(INA_ALL_WAIT)
-    NAME(INA_WINDOW_STATE)
+    FALLBACK_COUNTERS(CONSTANT)
+    CONSTANT(INA_ALL_WAIT)
+    CONSTANT(INA_WINDOW_STATE)
     {NULL, 0},
 };

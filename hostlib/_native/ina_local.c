@@ -14,6 +14,14 @@
 
 #define BLOCK 1024
 
+/* total[i] = the sum of in[…][first + i], for `length` numbers of any type. */
+#define ADD_UP(total, in, inputs, first, length) \
+    for (size_t i = 0; i < length; i++) \
+        total[i] = in[0][first + i]; \
+    for (size_t each = 1; each < inputs; each++) \
+        for (size_t i = 0; i < length; i++) \
+            total[i] += in[each][first + i]
+
 static size_t block_at(size_t first, size_t count) {
     return count - first < BLOCK ? count - first : BLOCK;
 }
@@ -26,11 +34,7 @@ VECTORIZED int64_t ina_local_sum_f32(float *out, const float *const *in, size_t 
     for (size_t first = 0; first < count; first += BLOCK) {
         size_t length = block_at(first, count);
         int wrong = 0;
-        for (size_t i = 0; i < length; i++)
-            total[i] = in[0][first + i];
-        for (size_t each = 1; each < inputs; each++)
-            for (size_t i = 0; i < length; i++)
-                total[i] += in[each][first + i];
+        ADD_UP(total, in, inputs, first, length);
         if (divisor != 1.0)
             for (size_t i = 0; i < length; i++)
                 total[i] /= divisor;
@@ -51,11 +55,7 @@ VECTORIZED int64_t ina_local_sum_i32(int32_t *out, const int32_t *const *in, siz
     for (size_t first = 0; first < count; first += BLOCK) {
         size_t length = block_at(first, count);
         int64_t wrong = 0;
-        for (size_t i = 0; i < length; i++)
-            total[i] = in[0][first + i];
-        for (size_t each = 1; each < inputs; each++)
-            for (size_t i = 0; i < length; i++)
-                total[i] += in[each][first + i];
+        ADD_UP(total, in, inputs, first, length);
         for (size_t i = 0; i < length; i++) {
             out[first + i] = (int32_t)(uint32_t)total[i];
             wrong |= total[i] ^ out[first + i];

@@ -1,5 +1,4 @@
 /* Moves packets between a core and a UDP socket, or shared memory, until the collective is done or Python must decide. */
-#include "ina_core.h"
 #include "ina_fallback.h"
 
 /* Send all that may be sent now, or as much as the socket takes. */

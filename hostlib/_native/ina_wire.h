@@ -25,11 +25,10 @@
     FIELD(node, 2) \
     FIELD(target, 2)
 
-#define DECLARE(name, bytes) uint8_t name[bytes];
+#define HEADER_FIELD(name, bytes) uint8_t name[bytes];
 struct ina_header {
-    INA_HEADER_FIELDS(DECLARE)
+    INA_HEADER_FIELDS(HEADER_FIELD)
 };
-#undef DECLARE
 
 #define AT(field) offsetof(struct ina_header, field)
 
@@ -63,9 +62,8 @@ struct ina_header {
     CONSTANT(ECN_MASK, 3) \
     CONSTANT(ECN_CONGESTED, 3)
 
-#define DECLARE(name, value) name = value,
-enum { INA_WIRE_CONSTANTS(DECLARE) };
-#undef DECLARE
+#define WIRE_VALUE(name, value) name = value,
+enum { INA_WIRE_CONSTANTS(WIRE_VALUE) };
 
 static inline uint32_t load16(const uint8_t *p) { return (uint32_t)p[0] << 8 | p[1]; }
 static inline uint32_t load32(const uint8_t *p) { return load16(p) << 16 | load16(p + 2); }

@@ -23,6 +23,7 @@ KEYS: Final = (
     *("priority", "packets_from_strangers", *(f"packets_{counter.name.lower()}" for counter in Counter)),
 )
 
+Kind = Literal["allreduce", "reduce", "reduce_scatter", "all_gather", "broadcast"]
 Op = Literal["sum", "average"]
 NonFinite = Literal["raise", "propagate"]
 Layer = tuple[int, int]
@@ -167,69 +168,49 @@ def make_collective(
     return Collective(staged, op == "average", options, description, number, root)
 
 
-def make_reduce_scatter(
-    array: ArrayLike | arrays.Tensor, op: Op, options: CallOptions, *, number: int, rank: int, size: int
+def make_move(
+    kind: Kind,
+    array: ArrayLike | arrays.Tensor,
+    options: CallOptions,
+    rank: int,
+    size: int,
+    *,
+    op: Op = "sum",
+    root: int | None = None,
 ) -> Collective:
-    """Return a reduce-scatter, after a check of its arguments.
+    """Return a collective that moves shards, with the number 0, after a check of its arguments.
 
     Args:
-        array: The array to sum; its first dimension is split into a shard for each rank.
-        op: "sum" or "average".
-        options: The call's other arguments; `out` is for this rank's shard.
-        number: Number of earlier calls of this rank.
-        rank: This rank.
-        size: Number of ranks.
-
-    Raises UnsupportedArray.
-    """
-    whole = make_collective(array, op, options._replace(out=None), number=number, terms=size)
-    return whole._replace(
-        staged=arrays.stage_shard(array, whole.staged, options.out, rank, size),
-        options=options,
-        description=f"reduce-scatter, {whole.description}",
-        pattern=Pattern.SCATTER,
-        shards=size,
-    )
-
-
-def make_all_gather(
-    array: ArrayLike | arrays.Tensor, options: CallOptions, *, number: int, rank: int, size: int
-) -> Collective:
-    """Return an all-gather, after a check of its arguments.
-
-    Args:
-        array: This rank's shard, of any type; of the same shape and type on all ranks.
-        options: The call's other arguments; `out` is for all shards, back to back.
-        number: Number of earlier calls of this rank.
-        rank: This rank.
-        size: Number of ranks.
-
-    Raises UnsupportedArray.
-    """
-    _check(options)
-    staged = arrays.stage_shards(array, options.out, rank, size)
-    description = _described("all-gather", staged, options)
-    return Collective(staged, False, options, description, number, pattern=Pattern.GATHER, shards=size)
-
-
-def make_broadcast(
-    array: ArrayLike | arrays.Tensor, root: int, options: CallOptions, *, number: int, rank: int
-) -> Collective:
-    """Return a broadcast, after a check of its arguments.
-
-    Args:
-        array: The root's array, of any type; at other ranks an array of the same shape and type.
-        root: The rank that sends.
+        kind: "reduce_scatter": the first dimension of `array` has a shard for each rank, and `options.out` is
+            for this rank's shard. "all_gather": `array` is this rank's shard, of any type, and `options.out`
+            is for all shards, back to back. "broadcast": `array` is the root's array, of any type; at other
+            ranks it has the same shape and type.
+        array: The array to sum or to move.
         options: The call's other arguments.
-        number: Number of earlier calls of this rank.
         rank: This rank.
+        size: Number of ranks.
+        op: "sum" or "average" of a reduce-scatter.
+        root: The rank that sends a broadcast.
 
     Raises UnsupportedArray.
     """
+    if kind == "reduce_scatter":
+        whole = make_collective(array, op, options._replace(out=None), terms=size)
+        return whole._replace(
+            staged=arrays.stage_shard(array, whole.staged, options.out, rank, size),
+            options=options,
+            description=f"reduce-scatter, {whole.description}",
+            pattern=Pattern.SCATTER,
+            shards=size,
+        )
     _check(options)
-    staged = arrays.stage_moved(array, options.out, sends=rank == root)
-    description = f"{_described('broadcast', staged, options)} from rank {root}"
-    return Collective(staged, False, options, description, number, root, Pattern.GATHER)
+    if kind == "all_gather":
+        staged = arrays.stage_shards(array, options.out, rank, size)
+        description, shards = _described("all-gather", staged, options), size
+    else:
+        staged = arrays.stage_moved(array, options.out, sends=rank == root)
+        description, shards = f"{_described('broadcast', staged, options)} from rank {root}", 1
+    return Collective(staged, False, options, description, 0, root, Pattern.GATHER, shards)
 
 
 @functools.lru_cache(1024)
@@ -269,10 +250,11 @@ def is_whole(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def check_root(root: object, size: int) -> None:
-    """Raise ValueError unless `root` is a rank below `size`."""
-    if not (is_whole(root) and 0 <= root < size):  # type: ignore[operator]
+def check_root(root: Any, size: int) -> int:
+    """Return `root` as an int of Python. Raises ValueError unless it is a rank below `size`."""
+    if not (is_whole(root) and 0 <= root < size):
         raise ValueError(f"root is {root!r}, must be a rank: 0..{size - 1}, a whole number")
+    return int(root)
 
 
 def _is_layer(layer: object) -> bool:

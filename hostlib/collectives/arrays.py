@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hostlib.errors import PrecisionWarning, UnsupportedArray
+from hostlib.errors import PrecisionWarning, UnsupportedArray, refuse
 
 WIRE_DTYPES: Final = {
     np.dtype(np.float32): np.dtype(np.float32),
@@ -67,6 +67,10 @@ class Staged(NamedTuple):
         if self.beyond and first <= self.beyond[0] < first + count:
             return f"{self.beyond[1]:g} (element {self.beyond[0]}), {limit}"
         return f"NaN, infinity or a number {limit}"
+
+
+def nothing() -> None:
+    """Return None, where nothing is to convert, or the result is for another rank."""
 
 
 def stage(array: ArrayLike | Tensor, out: Output | None = None) -> Staged:
@@ -226,7 +230,7 @@ def _words(array: NDArray[Any]) -> NDArray[np.int32]:
     return words
 
 
-def with_residual(staged: Staged, residual: object) -> Staged:
+def with_residual(staged: Staged, residual: Any) -> Staged:
     """Add the array to `residual`, and return `staged` with `residual` as its source.
 
     The collective then writes its rounding error to `residual`.
@@ -234,16 +238,22 @@ def with_residual(staged: Staged, residual: object) -> Staged:
     Raises:
         UnsupportedArray: `residual` does not fit the array, or shares memory with the source or the target.
     """
-    if staged.source.dtype != np.float32:
-        raise UnsupportedArray(
-            f"residual is given, which is only for arrays of floats; the array is {staged.dtype}"
-        )
-    if not isinstance(residual, np.ndarray) or residual.dtype != np.float32 or residual.shape != staged.shape:
-        raise UnsupportedArray(
-            f"residual must be a NumPy array of float32 of the array's shape, {staged.shape}"
-        )
-    if not (_is_direct(residual, residual.dtype) and residual.flags.writeable):
-        raise UnsupportedArray("residual must be contiguous and writable")
+    is_array, shape = isinstance(residual, np.ndarray), staged.shape
+    refuse(
+        staged.source.dtype != np.float32,
+        f"residual is given, which is only for arrays of floats; the array is {staged.dtype}",
+        UnsupportedArray,
+    )
+    refuse(
+        not is_array or residual.dtype != np.float32 or residual.shape != shape,
+        f"residual must be a NumPy array of float32 of the array's shape, {shape}",
+        UnsupportedArray,
+    )
+    refuse(
+        is_array and not (_is_direct(residual, residual.dtype) and residual.flags.writeable),
+        "residual must be contiguous and writable",
+        UnsupportedArray,
+    )
     rest: NDArray[Any] = residual.reshape(-1)
     if np.may_share_memory(rest, staged.source) or np.may_share_memory(rest, staged.target):
         raise UnsupportedArray("residual shares memory with the array: it must have its own")

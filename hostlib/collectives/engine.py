@@ -123,7 +123,7 @@ class SwitchEngine(Engine):
         with self._turn:
             try:
                 self._restrict()
-                if fault := self._peers.fault():  # a job whose packets all arrive would not notice it
+                if fault := self._peers.news.fault:  # a job whose packets all arrive would not notice it
                     raise JobFault(fault, job=self._config.job, psns=NO_PACKETS)
                 exchange = Exchange(
                     collective.staged.source,
@@ -228,7 +228,7 @@ class SwitchEngine(Engine):
         (net.core.rmem_max). Packets beyond the granted slots would find no slot; they would go on to the
         fallback server, and delay other packets there.
         """
-        room, granted = self._link.room_packets, self._peers.granted()
+        room, granted = self._link.room_packets, self._peers.news.granted
         self._window.restrict_to(min(room, granted) if granted else room)
 
     def _measure(self, now: int) -> None:

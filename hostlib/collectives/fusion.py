@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib.collectives import CallOptions, Collective
-from hostlib.collectives.arrays import Staged
+from hostlib.collectives.arrays import Staged, nothing
 from hostlib.collectives.schedule import Packets
 from hostlib.errors import InaError, NonFiniteError, SumOverflow
 
@@ -31,7 +31,7 @@ class FusedCollective:
         for part, start in zip(parts, self._starts, strict=True):
             self._sums[start : start + len(part.staged.source)] = part.staged.source
         self.collective = Collective(
-            Staged(self._sums, self._sums, self._sums.dtype, self._sums.shape, None, _nothing),
+            Staged(self._sums, self._sums, self._sums.dtype, self._sums.shape, None, nothing),
             first.average,
             CallOptions(
                 nonfinite="raise" if any(map(_raises, parts)) else "propagate",
@@ -142,7 +142,3 @@ def _front_most(parts: Sequence[Collective]) -> tuple[int, int] | None:
 
 def _highest(parts: Sequence[Collective]) -> int | None:
     return max((p.options.priority for p in parts if p.options.priority is not None), default=None)
-
-
-def _nothing() -> None:
-    """Do nothing: each part converts its own result."""

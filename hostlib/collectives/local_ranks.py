@@ -166,7 +166,7 @@ class LocalRanks(Engine):
         while time.monotonic() < deadline:
             if error := self.known_end():
                 return error
-            if (number := self._peers.left().get(rank)) is not None:
+            if (number := self._peers.news.left.get(rank)) is not None:
                 why = f"it left the job after {number} collective{'s' if number != 1 else ''}"
                 return PeerLost({rank: why}, job=job, psns=NO_PACKETS)
             time.sleep(0.02)
@@ -178,9 +178,9 @@ class LocalRanks(Engine):
         if self._aborted:
             kind, reason = self._aborted
             return kind(reason, job=job, psns=NO_PACKETS)
-        if fault := self._peers.fault():
+        if fault := self._peers.news.fault:
             return JobFault(fault, job=job, psns=NO_PACKETS)
-        gone = self._peers.gone()
+        gone = self._peers.news.gone
         return PeerLost(gone, job=job, psns=NO_PACKETS) if gone else None
 
     def _raise_numeric_errors(self, collective: Collective, nonfinite: int, overflow: int) -> None:

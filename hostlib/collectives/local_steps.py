@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from hostlib import _native
 from hostlib.collectives import Collective, Engine
-from hostlib.collectives.arrays import Staged
+from hostlib.collectives.arrays import Staged, nothing
 from hostlib.config import JobConfig
 from hostlib.errors import (
     NO_PACKETS,
@@ -38,8 +38,8 @@ from hostlib.errors import (
     RanksDisagree,
     SumOverflow,
 )
+from hostlib.meet.connections import private_path
 from hostlib.meet.machine import FirstEnd, OtherEnd
-from hostlib.meet.private_folder import private_folder
 from hostlib.wire import MAX_FAN_IN
 
 CHUNK_BYTES: Final = 8 << 20
@@ -262,7 +262,7 @@ class LocalSteps:
 
 def staged_as(source: NDArray[Any], target: NDArray[Any]) -> Staged:
     """Return arrays that need no conversion as `Staged`."""
-    return Staged(source, target, source.dtype, source.shape, None, lambda: None)
+    return Staged(source, target, source.dtype, source.shape, None, nothing)
 
 
 def _error_fields(error: JobBroken) -> dict[str, Any]:
@@ -284,7 +284,5 @@ def received_error(fields: Mapping[str, Any], job: int) -> JobBroken:
 
 def _meeting_point(config: JobConfig) -> Path:
     """Return the path of the first rank's socket: only this user's processes can reach it."""
-    import hashlib  # most jobs have no ranks that sum among themselves
-
     key = json.dumps([config.token, config.job, config.epoch, config.transport.switch, config.worker])
-    return private_folder() / f"ranks-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
+    return private_path("ranks", key)

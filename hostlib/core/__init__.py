@@ -15,7 +15,7 @@ watches the processes, can, and a worker asks it through `Peers`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 TIMEOUT_S: Final = 8.0
@@ -32,31 +32,48 @@ class Patience:
     """Longest wait if the missing ranks are known to be alive: they compute, or wait for something else."""
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a worker has learned of the other ranks; absent fields are empty."""
+
+    go: bool = False
+    """True once all ranks have joined."""
+    gone: Mapping[int, str] = field(default_factory=dict)
+    """The ranks that are known to be dead, each with the reason."""
+    left: Mapping[int, int] = field(default_factory=dict)
+    """The ranks that sent a farewell, and the number of collectives that each had carried out."""
+    fault: str | None = None
+    """Reason why the job cannot go on (the switch failed, for example)."""
+    granted: int | None = None
+    """Number of packets that the job's grant of slots allows in flight; 0 or None: unknown."""
+
+    def and_then(self, later: News) -> News:
+        """Return these news and later ones together; the first fault counts."""
+        return News(
+            self.go or later.go,
+            {**self.gone, **later.gone},
+            {**self.left, **later.left},
+            self.fault or later.fault,
+            self.granted if later.granted is None else later.granted,
+        )
+
+    def ended(self) -> set[int]:
+        """Return the ranks that are gone or have left."""
+        return {*self.gone, *self.left}
+
+
 class Peers:
     """News of the other ranks for a communicator; this base class has none, for jobs without a rendezvous.
 
     All methods return at once.
     """
 
-    def gone(self) -> Mapping[int, str]:
-        """Return the ranks that are known to be dead, each with the reason."""
-        return {}
-
-    def fault(self) -> str | None:
-        """Return the reason why the job cannot go on (the switch failed, for example); None while it can."""
-        return None
-
-    def granted(self) -> int:
-        """Return the number of packets that the job's grant of slots allows in flight; 0: unknown."""
-        return 0
+    news = News()
+    """All news so far."""
 
     def alive(self, ranks: Iterable[int]) -> bool:
         """Return whether all of `ranks` are known to be running."""
         return not list(ranks)
-
-    def left(self) -> Mapping[int, int]:
-        """Return the ranks that sent a farewell, and the number of collectives that each had carried out."""
-        return {}
 
     def report(self, statistics: Mapping[str, float]) -> None:
         """Send this worker's statistics to the launcher, which may miss them."""

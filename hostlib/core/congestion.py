@@ -190,7 +190,26 @@ class FixedWindow:
 
 
 @dataclass(slots=True)
-class Aimd:
+class _OneWindow:
+    """A congestion control with one window, of packets in flight; all packets claim slots."""
+
+    _most: int = field(default=1, init=False)
+    _packets: float = field(default=1.0, init=False)
+    _deaf: bool = field(default=False, init=False)
+
+    wants_rounds: ClassVar[bool] = True
+    hears_waiting: ClassVar[bool] = False
+
+    def _begin(self, initial: float, window: int) -> Limits:
+        self._most, self._packets = window, min(initial, window)
+        return self._limits()
+
+    def _limits(self) -> Limits:
+        return Limits(int(self._packets), self._most)
+
+
+@dataclass(slots=True)
+class Aimd(_OneWindow):
     """Additive increase, multiplicative decrease on ECN (ATP, NSDI 2021).
 
     ATP starts with 200 packets. In slow start every result adds an MTU to the window, up to a threshold.
@@ -209,18 +228,10 @@ class Aimd:
     step_packets: int = 5
     threshold: float = float("inf")
     """Number of packets in flight at which slow start ends."""
-    _most: int = field(default=1, init=False)
-    _packets: float = field(default=1.0, init=False)
-    _deaf: bool = field(default=False, init=False)
-
-    wants_rounds: ClassVar[bool] = True
-    hears_waiting: ClassVar[bool] = False
 
     def start(self, window: int) -> Limits:
         """Return the initial limits: the initial window, with claims for all packets."""
-        self._most = window
-        self._packets = min(self.initial_packets, window)
-        return self._limits()
+        return self._begin(self.initial_packets, window)
 
     def on_round(self, outcome: Round) -> Limits:
         """Return the limits after a round: halve the window if a result was marked, else increase it."""
@@ -236,9 +247,6 @@ class Aimd:
             self._packets += self.step_packets
         self._packets = min(self._packets, self._most)
         return self._limits()
-
-    def _limits(self) -> Limits:
-        return Limits(int(self._packets), self._most)
 
 
 @dataclass(slots=True)
@@ -326,7 +334,7 @@ class A2tp:
 
 
 @dataclass(slots=True)
-class Tcp:
+class Tcp(_OneWindow):
     """Takes TCP's share of a queue that drops packets when full; counts bytes (RFC 5681, RFC 9438, 4.3).
 
     A window of results without loss adds 0.53 of a TCP packet, as in CUBIC's Reno-friendly region. A loss
@@ -340,21 +348,14 @@ class Tcp:
     """
 
     packet_bytes: int = 1500
-    _most: int = field(default=1, init=False)
-    _packets: float = field(default=1.0, init=False)
     _slow_start: bool = field(default=True, init=False)
-    _deaf: bool = field(default=False, init=False)
     _lost_bytes: int = field(default=0, init=False)
 
-    wants_rounds: ClassVar[bool] = True
     hears_losses: ClassVar[bool] = True
-    hears_waiting: ClassVar[bool] = False
 
     def start(self, window: int) -> Limits:
         """Return the initial limits: TCP's initial window of ten packets, with claims for all packets."""
-        self._most = window
-        self._packets = min(10 * TCP_BYTES / self.packet_bytes, window)
-        return self._limits()
+        return self._begin(10 * TCP_BYTES / self.packet_bytes, window)
 
     def on_round(self, outcome: Round) -> Limits:
         """Return the limits after a round: cut the window if enough bytes were lost, else increase it."""
@@ -370,9 +371,6 @@ class Tcp:
             self._packets += 0.53 * TCP_BYTES / self.packet_bytes
         self._packets = min(max(self._packets, 1.0), self._most)
         return self._limits()
-
-    def _limits(self) -> Limits:
-        return Limits(int(self._packets), self._most)
 
 
 CONGESTION: Final[dict[CongestionName, Callable[[], Congestion]]] = {

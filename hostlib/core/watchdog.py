@@ -53,13 +53,15 @@ class Watchdog:
         timeout_ns = round(self._patience.timeout_s * 1e9)
         missing = self._missing(now - timeout_ns)
 
-        if fault := self._peers.fault():
+        if fault := self._peers.news.fault:
             return JobFault(fault, job=job, psns=psns, missing=missing or ())
-        gone = {rank: why for rank, why in self._peers.gone().items() if missing is None or rank in missing}
+        gone = {
+            rank: why for rank, why in self._peers.news.gone.items() if missing is None or rank in missing
+        }
         if not gone:  # a dead rank is the reason why others leave
             gone = {
                 rank: f"it left the job after {number} collective{'s' if number != 1 else ''}"
-                for rank, number in self._peers.left().items()
+                for rank, number in self._peers.news.left.items()
                 if number <= collectives
             }
         if gone:

@@ -37,6 +37,15 @@ BLOCK = 4096
 MADE_UP = 32 << 20
 LEARNING_RATE = np.float32(0.1)
 DROPOUT = 0.2
+NUMBERS = {
+    "iterations": (20, None),
+    "batch": (64, "number of records per worker and iteration"),
+    "views": (1, "number of shifted and blurred views to average for each image"),
+    "threads": (1, "threads that preprocess"),
+    "masks": (1, "number of dropout masks per iteration: the gradient is computed once for each"),
+    "hidden": (128, "number of hidden units; they determine the size of the gradient"),
+}
+"""Defaults and help texts of the options with numbers from 1 on."""
 
 
 class Records:
@@ -199,27 +208,11 @@ def main() -> None:
     parser.add_argument(
         "--data", type=Path, help="file of records; by default, a temporary file of random records"
     )
-    parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument(
         "--record", type=int, default=4096, help="bytes to read per record; only the first 1024 are used"
     )
-    parser.add_argument("--batch", type=int, default=64, help="number of records per worker and iteration")
-    parser.add_argument(
-        "--views", type=int, default=1, help="number of shifted and blurred views to average for each image"
-    )
-    parser.add_argument("--threads", type=int, default=1, help="threads that preprocess")
-    parser.add_argument(
-        "--masks",
-        type=int,
-        default=1,
-        help="number of dropout masks per iteration: the gradient is computed once for each",
-    )
-    parser.add_argument(
-        "--hidden",
-        type=int,
-        default=128,
-        help="number of hidden units; they determine the size of the gradient",
-    )
+    for name, (default, text) in NUMBERS.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=text)
     parser.add_argument("--cores", help="two cores A,B: preprocess on core A, compute on core B")
     parser.add_argument(
         "--checkpoint",
@@ -228,7 +221,7 @@ def main() -> None:
         help="begin from this checkpoint if the file exists; rank 0 writes it after every iteration",
     )
     options = parser.parse_args()
-    for name in ("iterations", "batch", "views", "masks", "hidden", "threads"):
+    for name in NUMBERS:
         if getattr(options, name) < 1:
             parser.error(f"--{name} {getattr(options, name)}: want 1 or more")
     everywhere = os.sched_getaffinity(0)

@@ -28,7 +28,7 @@ from hostlib.config import TransportConfig
 from hostlib.errors import ConfigError, InaError
 from hostlib.fallback.config import BATCH, RECEIVE_BUFFER_BYTES, FallbackJob
 from hostlib.fallback.core import FallbackCore
-from hostlib.io.datagrams import DATAGRAM_BYTES, UDP_GRO, UDP_SEGMENT, enable, set_buffers
+from hostlib.io.datagrams import DATAGRAM_BYTES, UDP_GRO, UDP_SEGMENT, enable, open_socket
 
 _RECEIVE_BYTES: Final = 65536
 _PASSES: Final = 64
@@ -52,15 +52,11 @@ class BesideLink:
                 f"workers beside a fallback server need the transport udp, not {transport.kind}"
             )
         self._switch = parse_address(transport.switch)
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        """The socket itself."""
         try:
-            set_buffers(self.socket, RECEIVE_BUFFER_BYTES)
-            self.socket.bind(parse_address(transport.local))
+            self.socket = open_socket(parse_address(transport.local), None, RECEIVE_BUFFER_BYTES)
+            """The socket itself."""
         except OSError as error:
-            self.socket.close()
             raise ConfigError(f"cannot open {transport.local}: {error.strerror}") from error
-        self.socket.setblocking(False)
         enable(self.socket, UDP_GRO, 1)
         self._segments = enable(self.socket, UDP_SEGMENT, 0)
         self._workers: dict[tuple[str, int], tuple[int, int]] = {}

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple, Self
 
 from hostlib import wire
 from hostlib.addresses import parse_address
-from hostlib.errors import ConfigError
+from hostlib.config import built
+from hostlib.errors import ConfigError, refuse
 from hostlib.wire.tree import Tree
 
 LEVELS: Final = 14
@@ -93,15 +94,15 @@ class FallbackSettings:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for an invalid field."""
-        if not 1 <= self.lanes <= 2048:
-            raise ConfigError(f"lanes is {self.lanes}, must be 1..2048")
-        if not 1 <= self.capacity <= 1 << 26:
-            raise ConfigError(f"capacity is {self.capacity}, must be 1..{1 << 26} packets")
-        if not 0 < self.remind_s <= self.remind_max_s <= self.forget_s <= 1e6:
-            raise ConfigError(
-                f"remind_s is {self.remind_s}, remind_max_s {self.remind_max_s}, forget_s {self.forget_s}: "
-                "must be positive, none below the one before, at most 1e6"
-            )
+        refuse(not 1 <= self.lanes <= 2048, f"lanes is {self.lanes}, must be 1..2048")
+        refuse(
+            not 1 <= self.capacity <= 1 << 26, f"capacity is {self.capacity}, must be 1..{1 << 26} packets"
+        )
+        refuse(
+            not 0 < self.remind_s <= self.remind_max_s <= self.forget_s <= 1e6,
+            f"remind_s is {self.remind_s}, remind_max_s {self.remind_max_s}, forget_s {self.forget_s}: "
+            "must be positive, none below the one before, at most 1e6",
+        )
 
     @property
     def prefix_bytes(self) -> int:
@@ -139,51 +140,42 @@ class FallbackJob:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for an invalid field."""
-        if not 0 <= self.job <= 0xFFFF:
-            raise ConfigError(f"job is {self.job}, must be 0..65535")
-        if self.epoch < 0:
-            raise ConfigError(f"job {self.job}: epoch is {self.epoch}, must not be negative")
-        if self.window is not None and not 1 <= self.window <= 1 << 28:
-            raise ConfigError(f"job {self.job}: window is {self.window}, must be 1..{1 << 28}")
-        if self.slots is not None and not 0 <= self.slots <= 1 << 30:
-            raise ConfigError(f"job {self.job}: slots is {self.slots}, must be 0..{1 << 30}")
         if self.beside is not None:
             try:
                 parse_address(self.beside)
             except ValueError as error:
                 raise ConfigError(f"job {self.job}: beside: {error}") from error
-            root = self.tree.nodes[wire.ROOT_NODE]
-            if len(root) != 2 or sum(child >= 0 for child in root) != 1:
-                raise ConfigError(
-                    f"job {self.job}: with a worker beside the server the tree's root has the children "
-                    f"{list(root)}, must be one worker and one node"
-                )
+        root, window, slots = self.tree.nodes[wire.ROOT_NODE], self.window, self.slots
+        refuse(not 0 <= self.job <= 0xFFFF, f"job is {self.job}, must be 0..65535")
+        refuse(self.epoch < 0, f"job {self.job}: epoch is {self.epoch}, must not be negative")
+        refuse(
+            window is not None and not 1 <= window <= 1 << 28,
+            f"job {self.job}: window is {window}, must be 1..{1 << 28}",
+        )
+        refuse(
+            slots is not None and not 0 <= slots <= 1 << 30,
+            f"job {self.job}: slots is {slots}, must be 0..{1 << 30}",
+        )
+        refuse(
+            self.beside is not None and (len(root) != 2 or sum(child >= 0 for child in root) != 1),
+            f"job {self.job}: with a worker beside the server the tree's root has the children "
+            f"{list(root)}, must be one worker and one node",
+        )
 
     @classmethod
     def from_json(cls, fields: Any) -> Self:
         """Read an object with the fields of this class. Raises ConfigError with the reason."""
         if not isinstance(fields, Mapping):
             raise ConfigError(f"a job is {fields!r}, must be an object")
-        known = ("job", "epoch", "tree", "window", "slots", "beside")
-        if unknown := sorted(fields.keys() - set(known)):
-            raise ConfigError(f"unknown fields {', '.join(unknown)}; known are {', '.join(known)}")
-        for name in ("job", "epoch", "tree"):
-            if name not in fields:
-                raise ConfigError(f"{name} is missing")
         for name in ("job", "epoch", "window", "slots"):
-            value = fields.get(name)
-            if type(value) is not int and not (value is None and name in ("window", "slots")):
-                raise ConfigError(f"{name} is {value!r}, must be a whole number")
-        if not isinstance(beside := fields.get("beside"), str | None):
-            raise ConfigError(f"beside is {beside!r}, must be HOST:PORT")
-        return cls(
-            job=fields["job"],
-            epoch=fields["epoch"],
-            tree=Tree.from_json(fields["tree"]),
-            window=fields.get("window"),
-            slots=fields.get("slots"),
-            beside=beside,
-        )
+            value, may_be_none = fields.get(name), name in ("window", "slots")
+            is_wrong = type(value) is not int and not (value is None and may_be_none)
+            refuse(name in fields and is_wrong, f"{name} is {value!r}, must be a whole number")
+        beside = fields.get("beside")
+        refuse(not isinstance(beside, str | None), f"beside is {beside!r}, must be HOST:PORT")
+        if "tree" in fields:
+            fields = {**fields, "tree": Tree.from_json(fields["tree"])}
+        return built(cls, fields)
 
     @property
     def psn_limit(self) -> int:
@@ -231,14 +223,13 @@ def require_room(settings: FallbackSettings, job: FallbackJob, others: Mapping[i
     Raises:
         ConfigError: the job's id is taken, or the memory is too small.
     """
-    if job.job in others:
-        raise ConfigError(f"job {job.job} is served already")
     # a sum for each node, or raw values of each rank in a repair
     most = max(max(len(each.tree.nodes), each.tree.size) for each in (job, *others.values()))
     jobs = len(others) + 1
-    if settings.capacity // jobs < most:
-        raise ConfigError(
-            f"job {job.job}: capacity is {settings.capacity} packets for {jobs} job{'s' * (jobs > 1)}, "
-            f"must be at least {most} for each, because one of the jobs has this number of ranks or of "
-            f"switches that sum; in all {most * jobs}"
-        )
+    refuse(job.job in others, f"job {job.job} is served already")
+    refuse(
+        settings.capacity // jobs < most,
+        f"job {job.job}: capacity is {settings.capacity} packets for {jobs} job{'s' * (jobs > 1)}, "
+        f"must be at least {most} for each, because one of the jobs has this number of ranks or of "
+        f"switches that sum; in all {most * jobs}",
+    )

@@ -16,9 +16,8 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable
-from types import FrameType, TracebackType
-from typing import Any, Self, TextIO
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
 
 from hostlib.addresses import parse_address
 from hostlib.config import TransportConfig
@@ -88,7 +87,7 @@ _SLICE_NS = 50_000_000
 _LINE_BYTES = 1 << 20
 
 
-class FallbackServer:
+class FallbackServer(contextlib.AbstractContextManager["FallbackServer"]):
     """Serves jobs over one socket; a context manager that closes it."""
 
     def __init__(
@@ -125,10 +124,10 @@ class FallbackServer:
         poller = select.poll()
         if commands >= 0:
             poller.register(commands, select.POLLIN)
-        with _Signals() as signals:
+        with _noted_signals() as signals:
             self.link.introduce()
             _write(answers, {"ready": ready, "protocol": PROTOCOL})
-            while not signals.came:
+            while not signals:
                 self.link.pump(self.core, commands, time.monotonic_ns() + _SLICE_NS)
                 if poller.poll(0):
                     data = os.read(commands, 1 << 16)
@@ -199,35 +198,21 @@ class FallbackServer:
             if line.strip():
                 yield self.execute(line)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class _Signals:
-    """Records SIGTERM and SIGINT inside the context; then restores the earlier handlers."""
-
-    def __init__(self) -> None:
-        self.came = False
-
-    def __enter__(self) -> Self:
-        self._before = {
-            number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
+@contextlib.contextmanager
+def _noted_signals() -> Iterator[list[int]]:
+    """Give a list to which SIGTERM and SIGINT are appended; then restore the earlier handlers."""
+    came: list[int] = []
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda each, _: came.append(each)) for number in numbers}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
             signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.came = True
 
 
 def _parse(line: str | bytes) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,6 @@ from hostlib.horovod.negotiation import Announcement, NotSupported, Request
 from hostlib.horovod.world import ProcessSet, Started, Submitted, current
 
 _numbers = itertools.count(1)
-_lock = threading.Lock()
 _under_way: dict[int, Submitted] = {}
 
 
@@ -34,25 +32,20 @@ def submit(process_set: ProcessSet, request: Request, start: Callable[[Announcem
         ValueError: this rank is not in the process set, the set was removed, or a collective of this name is
             under way.
     """
-    world = current()
-    number = process_set.process_set_id
+    world, number = current(), process_set.process_set_id
     if number is None:
         raise ValueError(f"{process_set} is not registered: call hvd.add_process_set() first")
     if not process_set.included():
         raise ValueError(f"rank {world.rank} is not in {process_set}")
     name = request.name or world.unnamed(request.kind, number)
-    operation = Submitted(replace(request, name=name, process_set=number), start)
-    world.submit(operation)
-    handle = next(_numbers)
-    with _lock:
-        _under_way[handle] = operation
+    handle, submitted = next(_numbers), world.submit(replace(request, name=name, process_set=number), start)
+    _under_way[handle] = submitted
     return handle
 
 
 def poll(handle: int) -> bool:
     """Return whether `synchronize` would return at once. Raises ValueError for an unknown handle."""
-    with _lock:
-        operation = _under_way.get(handle)
+    operation = _under_way.get(handle)
     if operation is None:
         raise ValueError(f"handle {handle} is not under way: it was synchronized, or never existed")
     return operation.done()
@@ -63,8 +56,7 @@ def synchronize(handle: int) -> Any:
 
     Raises HorovodInternalError.
     """
-    with _lock:
-        operation = _under_way.pop(handle, None)
+    operation = _under_way.pop(handle, None)
     if operation is None:
         return None
     result = operation.result()

@@ -27,10 +27,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from hostlib.horovod.negotiation import Announcement, Coordinator, Request
 from hostlib.meet import Lines, MessageError, encode, shut_down
-from hostlib.meet.connections import FirstRank, reach
-from hostlib.meet.private_folder import private_folder
+from hostlib.meet.connections import FirstRank, private_folder, reach
 
 CONNECT_S: Final = 60.0
 """Longest wait, in seconds, for the other ranks' connections."""
@@ -124,7 +125,7 @@ class Link:
                     return
                 if self._rank:
                     for each in message["announced"]:
-                        self.announced.put(Announcement.of(each))
+                        self.announced.put(msgspec.convert(each, Announcement, str_keys=True))
                     continue
                 self._handle(other, message)
                 if "leave" in message:
@@ -149,7 +150,8 @@ class Link:
 
     def _take(self, rank: int, message: dict[str, Any]) -> list[Announcement]:
         if "request" in message:
-            return self._coordinator.submit(rank, Request.of(message["request"]), time.monotonic())
+            request = msgspec.convert(message["request"], Request)
+            return self._coordinator.submit(rank, request, time.monotonic())
         if "set" in message:
             return self._coordinator.add_set(message["set"], message["ranks"])
         if "remove" in message:

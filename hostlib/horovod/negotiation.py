@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from hostlib.wire.encodings import Numbers
 
@@ -72,11 +72,6 @@ class Request:
     """Type and shape of each tensor of zeros that a rank contributes after `join`; empty if such a rank
     cannot take part."""
 
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the request with these fields, read from JSON."""
-        return cls(**_with_reduction(fields))
-
     @property
     def agreed(self) -> tuple[str, str, Reduction | None]:
         """The properties that must be the same at all ranks."""
@@ -108,12 +103,6 @@ class Announcement:
     """The last rank that called `join`; None: not all ranks have called it."""
     set_removed: bool = False
     """True if all ranks have removed the process set; no further announcement is about this set."""
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the announcement with these fields, read from JSON."""
-        own = {int(rank): numbers for rank, numbers in fields["own"].items()}
-        return cls(**_with_reduction(fields) | {"own": own})
 
 
 @dataclass(slots=True)
@@ -263,12 +252,6 @@ class Coordinator:
                 "averages are possible"
             )
         return ""
-
-
-def _with_reduction(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields from JSON with the reduction as a `Reduction`."""
-    found = fields["reduction"]
-    return {**fields, "reduction": None if found is None else Reduction(**found)}
 
 
 def _kind(waiting: _Waiting) -> str:

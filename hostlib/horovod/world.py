@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import hashlib
 import itertools
 import logging
 import os
@@ -13,19 +12,20 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from hostlib.errors import NotInitialized
+from hostlib.errors import NotInitialized, refuse
 from hostlib.horovod.link import Link, connect
 from hostlib.horovod.negotiation import ALL, Announcement, HorovodInternalError, Request
 from hostlib.horovod.timeline import TensorTimeline
 from hostlib.launch.launched_rank import LaunchedRank, launched_rank
 from hostlib.launch.machines import by_machine, check, machine, meeting_place
-from hostlib.meet.private_folder import private_folder
+from hostlib.meet.connections import private_path
 from hostlib.settings import Settings
 
 STALL_S: Final = 60.0
@@ -46,39 +46,33 @@ class Submitted:
         """Keep this rank's `request`, and `start`, to be called once all ranks have submitted it."""
         self.request = request
         self._start = start
-        self._started = threading.Event()
-        self._works: Sequence[Any] = ()
-        self._finish: Callable[[], Any] = _nothing
-        self._error: BaseException | None = None
+        self._started: Future[Started] = Future()
 
     def start(self, announcement: Announcement) -> None:
         """Start the collective, or record the reason why it cannot start."""
         try:
             if announcement.error:
                 raise HorovodInternalError(announcement.error)
-            self._works, self._finish = self._start(announcement)
+            self._started.set_result(self._start(announcement))
         except BaseException as error:
-            self._error = error
-        self._started.set()
+            self._started.set_exception(error)
 
     def fail(self, reason: str) -> None:
         """Record that the collective will never start, and why."""
-        self._error = HorovodInternalError(f"{self.request.kind} {self.request.name!r}: {reason}")
-        self._started.set()
+        error = f"{self.request.kind} {self.request.name!r}: {reason}"
+        self._started.set_exception(HorovodInternalError(error))
 
     def done(self) -> bool:
         """Return whether `result` would return, or raise, at once."""
-        if not self._started.is_set():
-            return False
-        return self._error is not None or all(work.is_completed() for work in self._works)
+        if not self._started.done() or self._started.exception():
+            return self._started.done()
+        return all(work.is_completed() for work in self._started.result()[0])
 
     def result(self) -> Any:
         """Wait for the result. Raises HorovodInternalError."""
-        self._started.wait()
         try:
-            if self._error:
-                raise self._error
-            for work in self._works:
+            works, finish = self._started.result()
+            for work in works:
                 work.wait()
         except HorovodInternalError:
             raise
@@ -86,7 +80,7 @@ class Submitted:
             raise HorovodInternalError(
                 f"{self.request.kind} {self.request.name!r}: {type(error).__name__}: {error}"
             ) from error
-        return self._finish()
+        return finish()
 
 
 class ProcessSet:
@@ -154,7 +148,7 @@ class World:
         self.optimizers: Counter[int | None] = Counter()
         """Number of optimizers made so far, by process set, to give their gradients different names."""
         self._unnamed: dict[tuple[int, str], itertools.count[int]] = {}
-        self._sets: dict[int, ProcessSet] = {}
+        self._sets = {ALL: global_process_set}
         self._last_joined: list[int] = []
         self._joined = threading.Event()
         self._lost = ""
@@ -175,24 +169,25 @@ class World:
         with self._lock:
             return f"{kind}.noname.{next(self._unnamed.setdefault((process_set, kind), itertools.count(1)))}"
 
-    def submit(self, operation: Submitted) -> None:
+    def submit(self, request: Request, start: Callable[[Announcement], Started]) -> Submitted:
         """Submit a collective. Raises ValueError if a collective of the same name is under way."""
-        request = operation.request
         if os.getpid() != self._process:
             raise NotInitialized(
                 f"process {os.getpid()} was forked from rank {self.rank}'s process, and cannot submit calls"
             )
-        key = request.process_set, request.name
+        operation, key = Submitted(request, start), (request.process_set, request.name)
         with self._lock:
             if self._lost:
-                return operation.fail(self._lost)
+                operation.fail(self._lost)
+                return operation
             if key in self._operations:
                 raise ValueError(
                     f"{request.kind} {request.name!r} is under way already: wait for it, or give another name"
                 )
             self._operations[key] = operation
         self.timeline.begin(request.title, f"NEGOTIATE_{request.kind.upper()}")
-        return self.link.send({"request": asdict(request)})
+        self.link.send({"request": asdict(request)})
+        return operation
 
     def join(self) -> int:
         """Add zeros to other ranks' sums until all ranks have called this; return the last rank to do so."""
@@ -206,12 +201,14 @@ class World:
     def add_set(self, new: ProcessSet) -> ProcessSet:
         """Register a process set; all ranks call this, in the same order. Raises ValueError."""
         ranks = new.ranks
-        if ranks is None or not ranks or not set(ranks) <= set(range(self.size)):
-            raise ValueError(
-                f"the ranks of the process set are {ranks}, must be from 0 to {self.size - 1}, one at least"
-            )
-        if any(known.ranks == ranks and known.process_set_id for known in self._sets.values()):
-            raise ValueError(f"there is a process set of ranks {ranks} already")
+        known = [each.ranks for each in self._sets.values() if each.process_set_id]
+        refuse(
+            not ranks or not set(ranks) <= {*range(self.size)},
+            f"the ranks of the process set are {ranks}, must be from 0 to {self.size - 1}, one at least",
+            ValueError,
+        )
+        refuse(ranks in known, f"there is a process set of ranks {ranks} already", ValueError)
+        assert ranks is not None
         new.process_set_id = number = next(self._numbers)
         self._sets[number] = new  # before any rank can use it, which is after `new_group`
         self.link.add_set(number, ranks)
@@ -223,7 +220,7 @@ class World:
 
         Torch's group stays until all ranks have removed the set: other ranks' collectives may be under way.
         """
-        if not old.process_set_id or old.process_set_id not in self._sets:
+        if not old.process_set_id or old.process_set_id not in self._sets:  # ALL stays
             return False
         number, old.process_set_id = old.process_set_id, None
         self.link.send({"remove": number})
@@ -277,7 +274,7 @@ class World:
 
         An unknown set was registered by other ranks without this rank, and they use it already.
         """
-        return number == ALL or (number in self._sets and self._sets[number].included())
+        return number in self._sets and self._sets[number].included()
 
     def _drop(self, group: Any) -> None:
         """Destroy the group of a process set, if this rank is in it."""
@@ -288,8 +285,7 @@ class World:
         from hostlib.horovod.reductions import add_zeros  # that module imports this one
 
         try:
-            number = announced.process_set
-            add_zeros(global_process_set if number == ALL else self._sets[number], announced)
+            add_zeros(self._sets[announced.process_set], announced)
         except Exception:
             _log.exception("the zeros of %s, after join(), could not be added", announced.name)
 
@@ -400,8 +396,7 @@ def _launchers(place: LaunchedRank) -> _Meeting:
         host, port = meeting_place(place, settings)
         store = dist.TCPStore(host, port, place.size, is_master=place.rank == 0)
         return _Meeting(store, place.rank, place.size, host)
-    launch = hashlib.sha256(f"{place.launch} {os.getppid()}".encode()).hexdigest()[:32]
-    store = dist.FileStore(str(private_folder() / f"store-{launch}"), place.size)
+    store = dist.FileStore(str(private_path("store", f"{place.launch} {os.getppid()}")), place.size)
     return _Meeting(store, place.rank, place.size)
 
 
@@ -453,7 +448,3 @@ def _seconds(name: str, default: float) -> float:
 def _leave_quickly() -> None:
     if _world is not None:
         _world.close(timeout_s=0.5)
-
-
-def _nothing() -> None:
-    """Return no result."""

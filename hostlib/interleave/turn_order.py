@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from hostlib.errors import refuse
 from hostlib.interleave.stages import STAGES, GroupError, Stage
 
 
@@ -51,18 +52,19 @@ class TurnOrder:
 
         Raises GroupError if offsets are not distinct numbers of stages, or a job has no process.
         """
-        if not offsets or offsets.keys() != ranks.keys():
-            raise GroupError(
-                f"offsets of jobs {sorted(offsets)}, ranks of jobs {sorted(ranks)}; want the same jobs"
-            )
         stages = range(len(STAGES))
-        if len({*offsets.values()}) != len(offsets) or not all(each in stages for each in offsets.values()):
-            raise GroupError(
-                f"offsets {dict(offsets)}: want a different one for each job, in 0..{len(STAGES) - 1}"
-            )
+        refuse(
+            not offsets or offsets.keys() != ranks.keys(),
+            f"offsets of jobs {sorted(offsets)}, ranks of jobs {sorted(ranks)}; want the same jobs",
+            GroupError,
+        )
+        refuse(
+            len({*offsets.values()}) != len(offsets) or not {*offsets.values()} <= {*stages},
+            f"offsets {dict(offsets)}: want a different one for each job, in 0..{len(STAGES) - 1}",
+            GroupError,
+        )
         for job, number in ranks.items():
-            if number < 1:
-                raise GroupError(f"job {job} has {number} ranks; at least 1 is needed")
+            refuse(number < 1, f"job {job} has {number} ranks; at least 1 is needed", GroupError)
         self._offsets = dict(offsets)
         self._states = {
             Member(job, rank): _State.ELSEWHERE for job, number in ranks.items() for rank in range(number)

@@ -29,12 +29,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from hostlib.errors import refuse
 from hostlib.interleave.member import VARIABLE
 from hostlib.interleave.stages import KEPT, STAGES, GroupError, Iteration
 from hostlib.interleave.turn_order import Member, TurnOrder
 from hostlib.meet import FROM_WORKER_BYTES, Lines, encode, shut_down
-from hostlib.meet.connections import Door
-from hostlib.meet.private_folder import private_folder
+from hostlib.meet.connections import Door, private_folder
 
 PATIENCE_S: Final = 600.0
 """Longest time, in seconds, that a group waits for one of its members; equal to the default time that a job
@@ -136,10 +136,8 @@ class TurnServer(Door):
 
     def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
         member = _member(request)
-        if member not in self._turns.members:
-            raise GroupError(f"{member} is not in this group")
-        if member in self._connections:
-            raise GroupError(f"{member} has joined already")
+        refuse(member not in self._turns.members, f"{member} is not in this group", GroupError)
+        refuse(member in self._connections, f"{member} has joined already", GroupError)
         self._connections[member] = connection
         return {}
 
@@ -165,9 +163,8 @@ class TurnServer(Door):
             case {"done": True}:
                 self._turns.done(member)
             case {"iterated": list(stages_s), "total_s": float(total_s)}:
-                with self._change:
-                    self._measured[member].append(Iteration(tuple(map(float, stages_s)), total_s))
-                    self._iterations[member] += 1
+                self._measured[member].append(Iteration(tuple(map(float, stages_s)), total_s))
+                self._iterations[member] += 1
             case {"leave": ""}:
                 self._send([member], {"left": True})
                 self._send(self._turns.leave(member), {"go": True})

@@ -29,17 +29,17 @@ _RECEIVE_BYTES: Final = 65536
 
 def open_socket(
     local: tuple[str, int],
-    switch: tuple[str, int],
+    switch: tuple[str, int] | None,
     receive_bytes: int,
     *,
     held: bool = False,
     own: bool = False,
 ) -> socket.socket:
-    """Return a connected UDP socket.
+    """Return a UDP socket, connected to the switch.
 
     Args:
         local: Address to bind.
-        switch: Address to connect to.
+        switch: Address to connect to; None: do not connect.
         receive_bytes: Size of the receive buffer.
         held: Whether a `HeldAddress` keeps `local` for this socket.
         own: Whether to take the port of `local` at all addresses, unless `held`.
@@ -56,7 +56,8 @@ def open_socket(
             sock.take(local)
         else:
             sock.bind(local)
-        sock.connect(switch)
+        if switch is not None:
+            sock.connect(switch)
         sock.setblocking(False)
     except OSError:
         sock.close()

@@ -153,22 +153,25 @@ def admit_options(
         hierarchical: Whether the ranks of one machine are summed there first.
         listen: Address at which the ranks meet; None: an address that only this machine can reach.
     """
-    options = ["-np", str(sum(map(len, machines)))]
-    options += ["--machines", "/".join(",".join(map(str, ranks)) for ranks in machines)]
-    options += ["--hierarchical"] * hierarchical
-    if not settings.given and not settings.controller:
-        options += ["--repeat"]
+    of_names = [f"--machine={','.join(each)}" for each in names]
+    where = []
     if settings.given:
-        options += ["--given", *(f"--machine={','.join(each)}" for each in names)]
+        where = ["--given", *of_names]
     elif settings.cluster:
-        options += ["--cluster", settings.cluster, *(f"--machine={','.join(each)}" for each in names)]
+        where = ["--cluster", settings.cluster, *of_names]
     elif settings.controller:
-        options += ["--controller", settings.controller, f"--name={_name()}"]
-        options += [f"--machine={','.join(each)}" for each in names]
+        where = ["--controller", settings.controller, f"--name={_name()}", *of_names]
     elif settings.switch != EMBEDDED:
-        options += ["--switch", settings.switch]
-    options += [] if listen is None else ["--listen", listen]
-    return [*options, *settings.options]
+        where = ["--switch", settings.switch]
+    return [
+        *("-np", str(sum(map(len, machines)))),
+        *("--machines", "/".join(",".join(map(str, ranks)) for ranks in machines)),
+        *(["--hierarchical"] if hierarchical else []),
+        *([] if settings.given or settings.controller else ["--repeat"]),
+        *where,
+        *([] if listen is None else ["--listen", listen]),
+        *settings.options,
+    ]
 
 
 def _name() -> str:

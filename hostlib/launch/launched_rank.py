@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hostlib.addresses import Address
-from hostlib.errors import ConfigError
+from hostlib.errors import ConfigError, refuse
 
 TORCH_VARIABLES: Final = (
     "RANK",
@@ -166,16 +166,13 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 
 def _check(found: LaunchedRank) -> None:
-    for what, rank, size in (
-        ("rank", found.rank, found.size),
-        ("local rank", found.local_rank, found.local_size),
-    ):
-        if rank >= size:
-            raise ConfigError(f"{found.launcher}: {what} is {rank}, must be 0..{size - 1} of {size}")
-    if found.local_size > found.size:
-        raise ConfigError(
-            f"{found.launcher}: {found.local_size} ranks on this machine, of {found.size} in all: too many"
-        )
+    places = (("rank", found.rank, found.size), ("local rank", found.local_rank, found.local_size))
+    for what, rank, size in places:
+        refuse(rank >= size, f"{found.launcher}: {what} is {rank}, must be 0..{size - 1} of {size}")
+    refuse(
+        found.local_size > found.size,
+        f"{found.launcher}: {found.local_size} ranks on this machine, of {found.size} in all: too many",
+    )
 
 
 PORTS: Final = range(12_000, 28_000)

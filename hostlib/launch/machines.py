@@ -12,7 +12,6 @@ earlier launch.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import secrets
@@ -24,14 +23,13 @@ from typing import Any, Final, Protocol, Self
 
 from hostlib.addresses import Address
 from hostlib.config import JobConfig
-from hostlib.errors import ConfigError, InaError, RendezvousError
+from hostlib.errors import ConfigError, InaError, RendezvousError, refuse
 from hostlib.io.interfaces import known_as
 from hostlib.launch.hosting import MEETING_S, admit
 from hostlib.launch.launched_rank import LaunchedRank, slurm_meeting
 from hostlib.launch.sealed import require, seal, unseal
 from hostlib.meet import MessageError, encode
-from hostlib.meet.connections import FirstRank, MissingRanks, Place, next_message, reach
-from hostlib.meet.private_folder import private_folder
+from hostlib.meet.connections import FirstRank, MissingRanks, Place, next_message, private_path, reach
 from hostlib.settings import EMBEDDED, Settings
 from hostlib.version import version
 
@@ -114,17 +112,17 @@ def check(settings: Settings, *, first: bool) -> None:
     The `first` rank needs a cluster, a controller or a switch, because it admits the job for all.
     """
     names_machines = settings.cluster or settings.given or settings.controller
-    if first and settings.switch == EMBEDDED and not names_machines:
-        raise ConfigError(
-            "the ranks are on several machines, and neither INA_CLUSTER, INA_CONTROLLER nor INA_SWITCH is "
-            "set: give a cluster file, the URL of a controller, or the grpc://host:port of a switch that all "
-            "reach (docs/guides/torch-launchers.md)"
-        )
-    if len(settings.token) < LEAST_SECRET:
-        raise ConfigError(
-            f"the ranks are on several machines, and INA_TOKEN has {len(settings.token)} characters: it must "
-            f"be a secret of {LEAST_SECRET} or more, the same on all (openssl rand -hex 32)"
-        )
+    refuse(
+        first and settings.switch == EMBEDDED and not names_machines,
+        "the ranks are on several machines, and neither INA_CLUSTER, INA_CONTROLLER nor INA_SWITCH is "
+        "set: give a cluster file, the URL of a controller, or the grpc://host:port of a switch that all "
+        "reach (docs/guides/torch-launchers.md)",
+    )
+    refuse(
+        len(settings.token) < LEAST_SECRET,
+        f"the ranks are on several machines, and INA_TOKEN has {len(settings.token)} characters: it must "
+        f"be a secret of {LEAST_SECRET} or more, the same on all (openssl rand -hex 32)",
+    )
     require()
 
 
@@ -240,8 +238,8 @@ def here(rank: int, size: int, key: str, settings: Settings) -> JobConfig:
         key: Text that is the same for the ranks of this job, and for no other on this machine.
         settings: Settings of this process.
     """
-    path = private_folder() / f"launch-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
-    return _met(RankChannel(rank, size, path, key, HERE_S), rank, None, settings)
+    channel = RankChannel(rank, size, private_path("launch", key), key, HERE_S)
+    return _met(channel, rank, None, settings)
 
 
 def _met(channel: RankChannel, rank: int, listen: str | None, settings: Settings) -> JobConfig:

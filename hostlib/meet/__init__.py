@@ -46,6 +46,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from hostlib.core import News
+from hostlib.errors import refuse
+
 FROM_WORKER_BYTES: Final = 16 * 1024
 """Maximum bytes of a line from a worker: enough for a report of `MAX_NUMBERS` numbers."""
 TO_WORKER_BYTES: Final = 1024 * 1024
@@ -150,10 +153,14 @@ class GroupRequest:
         """Return the message that a JSON object holds. Raises MessageError."""
         _check_fields(message, {"group", "ranks"})
         key, ranks = message["group"], message["ranks"]
-        if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY:
-            raise MessageError(f"group must be a text of 1 to {MAX_KEY} characters")
-        if not isinstance(ranks, list) or not ranks:
-            raise MessageError("ranks must be a list of one rank or more")
+        refuse(
+            not isinstance(key, str) or not 0 < len(key) <= MAX_KEY,
+            f"group must be a text of 1 to {MAX_KEY} characters",
+            MessageError,
+        )
+        refuse(
+            not isinstance(ranks, list) or not ranks, "ranks must be a list of one rank or more", MessageError
+        )
         return cls(key, tuple(_whole("a rank", rank) for rank in ranks))
 
 
@@ -190,33 +197,27 @@ def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell | GroupRe
     return Report({name: _number(f"report: {name[:40]!r}", number) for name, number in numbers.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class News:
-    """Message of the meeting point to a worker; absent fields are empty."""
-
-    go: bool = False
-    gone: Mapping[int, str] = field(default_factory=dict)
-    left: Mapping[int, int] = field(default_factory=dict)
-    fault: str | None = None
-    granted: int | None = None
-
-    @classmethod
-    def parse(cls, message: Mapping[str, Any]) -> Self:
-        """Return the message that a JSON object holds. Raises MessageError."""
-        gone, left = message.get("gone", {}), message.get("left", {})
-        if not isinstance(gone, dict) or not all(
-            rank.isdecimal() and isinstance(why, str) for rank, why in gone.items()
-        ):
-            raise MessageError("gone must be an object with a reason for each rank")
-        if not isinstance(left, dict) or not all(rank.isdecimal() for rank in left):
-            raise MessageError("left must be an object with a number for each rank")
-        return cls(
-            go=message.get("go") is True,
-            gone={int(rank): why for rank, why in gone.items()},
-            left={int(rank): _whole("left", number) for rank, number in left.items()},
-            fault=_reason("fault", message),
-            granted=_whole("granted", message["granted"]) if "granted" in message else None,
-        )
+def parse_news(message: Mapping[str, Any]) -> News:
+    """Return the news that a JSON object from the meeting point holds. Raises MessageError."""
+    gone, left = message.get("gone", {}), message.get("left", {})
+    refuse(
+        not isinstance(gone, dict)
+        or not all(rank.isdecimal() and isinstance(why, str) for rank, why in gone.items()),
+        "gone must be an object with a reason for each rank",
+        MessageError,
+    )
+    refuse(
+        not isinstance(left, dict) or not all(rank.isdecimal() for rank in left),
+        "left must be an object with a number for each rank",
+        MessageError,
+    )
+    return News(
+        go=message.get("go") is True,
+        gone={int(rank): why for rank, why in gone.items()},
+        left={int(rank): _whole("left", number) for rank, number in left.items()},
+        fault=_reason("fault", message),
+        granted=_whole("granted", message["granted"]) if "granted" in message else None,
+    )
 
 
 def _check_fields(message: Mapping[str, Any], expected: set[str]) -> None:

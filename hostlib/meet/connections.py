@@ -1,7 +1,7 @@
 """Authenticated connections: a process proves to a server (`Door`) that it knows the server's secret.
 
 The server listens at an address, or at a Unix socket in a folder of this user alone
-(`hostlib.meet.private_folder`). Messages are lines of `hostlib.meet`:
+(`private_folder`). Messages are lines of `hostlib.meet`:
 
 ===========  =========================================  ===================================================
 from server  ``{"challenge": text, "protocol": n, …}``  at once: random text, and the server's `hello`
@@ -21,10 +21,12 @@ import contextlib
 import errno
 import hashlib
 import hmac
+import importlib
 import json
 import os
 import secrets
 import socket
+import stat
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -32,7 +34,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 from hostlib.addresses import Address
-from hostlib.errors import ConfigError, InaError, RendezvousError
+from hostlib.errors import ConfigError, InaError, RendezvousError, refuse
 from hostlib.meet import Lines, MessageError, encode, notice_its_end, shut_down
 from hostlib.version import PROTOCOL, other_protocol
 
@@ -258,13 +260,18 @@ class FirstRank(Door):
 
     def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
         rank, size = request.get("rank"), request.get("size")
-        if size != self._size:
-            raise RendezvousError(
-                f"it is in a launch of {size} ranks, this launch has {self._size} ranks and the same "
-                f"identifiers ({_shown(self._place)}): start one after the other"
-            )
-        if type(rank) is not int or rank in self.connections or rank not in self._others:
-            raise RendezvousError(f"rank {rank} has connected already, or is not expected here")
+        refuse(
+            size != self._size,
+            f"it is in a launch of {size} ranks, this launch has {self._size} ranks and the same "
+            f"identifiers ({_shown(self._place)}): start one after the other",
+            RendezvousError,
+        )
+        refuse(
+            type(rank) is not int or rank in self.connections or rank not in self._others,
+            f"rank {rank} has connected already, or is not expected here",
+            RendezvousError,
+        )
+        assert isinstance(rank, int)
         self.connections[rank] = connection.dup()
         self.connections[rank].settimeout(None)
         self.texts[rank] = str(request.get("text"))
@@ -379,3 +386,29 @@ def _advice(place: Place) -> str:
         ": it has ended or not called init(), or runs as another user, in another container, or with another "
         "XDG_RUNTIME_DIR or TMPDIR"
     )
+
+
+def private_folder() -> Path:
+    """Return a folder that only this user can enter, for private sockets; create it if necessary.
+
+    Raises:
+        ConfigError: the folder belongs to another user, or is open to other users.
+    """
+    place = os.environ.get("XDG_RUNTIME_DIR") or importlib.import_module("tempfile").gettempdir()
+    folder = Path(place) / f"ina-jobs-{os.geteuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise ConfigError(
+            f"{folder} must be a folder that only user {os.geteuid()} can enter: remove it, or set "
+            "XDG_RUNTIME_DIR to another place"
+        )
+    return folder
+
+
+def private_path(kind: str, key: str) -> Path:
+    """Return a path in the private folder for a secret or long key. Raises ConfigError."""
+    return private_folder() / f"{kind}-{hashlib.sha256(key.encode()).hexdigest()[:32]}"

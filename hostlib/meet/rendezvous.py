@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from hostlib.errors import RendezvousError
+from hostlib.errors import RendezvousError, refuse
 from hostlib.meet import (
     FROM_WORKER_BYTES,
     GONE,
@@ -67,19 +67,16 @@ class Rendezvous(Door):
         self._joined: dict[int, socket.socket] = {}
         self._gone: dict[int, str] = {}
         self._left: dict[int, int] = {}
-        self._fault: str | None = None
+        self.broken: str | None = None
+        """Reason why the job cannot go on; None while it can."""
         self._granted = 0
         self._reports: dict[int, Mapping[str, float]] = {}
         self._requests: dict[GroupRequest, set[int]] = {}
         """Requested groups, each with the ranks that have requested it so far."""
         self._on_group: Callable[[GroupRequest], object] | None = None
-        self._released = False
-        super().__init__((host, 0), self.token, size, stranger_s=join_s)
-
-    @property
-    def complete(self) -> bool:
+        self.complete = False
         """True once all ranks have joined."""
-        return self._released
+        super().__init__((host, 0), self.token, size, stranger_s=join_s)
 
     @property
     def finished(self) -> bool:
@@ -120,8 +117,8 @@ class Rendezvous(Door):
         Only the first call has an effect.
         """
         with self._change:
-            if self._fault is None:
-                self._fault = reason
+            if self.broken is None:
+                self.broken = reason
                 self._broadcast({"fault": reason})
 
     def grant(self, packets: int) -> None:
@@ -154,11 +151,6 @@ class Rendezvous(Door):
                 )
                 self._send(rank, {"group": request.key, **answer})
 
-    @property
-    def broken(self) -> str | None:
-        """Reason why the job cannot go on; None while it can."""
-        return self._fault
-
     def close(self) -> None:
         """Stop serving and close every connection."""
         super().close()
@@ -168,23 +160,32 @@ class Rendezvous(Door):
 
     def _admit(self, request: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
         rank, size, job = request.get("join"), request.get("size"), request.get("job")
-        if job != self._job:
-            raise RendezvousError(f"this is the meeting point of job {self._job}, not of job {job}")
-        if size != self._size:
-            raise RendezvousError(f"job {job} has {self._size} ranks, not {size}")
-        if type(rank) is not int or not 0 <= rank < self._size:
-            raise RendezvousError(f"rank {rank} is not one of 0..{self._size - 1} of job {job}")
-        if rank in self._joined:
-            raise RendezvousError(f"rank {rank} of job {job} has joined already")
+        refuse(
+            job != self._job,
+            f"this is the meeting point of job {self._job}, not of job {job}",
+            RendezvousError,
+        )
+        refuse(size != self._size, f"job {job} has {self._size} ranks, not {size}", RendezvousError)
+        refuse(
+            type(rank) is not int or not 0 <= rank < self._size,
+            f"rank {rank} is not one of 0..{self._size - 1} of job {job}",
+            RendezvousError,
+        )
+        refuse(
+            rank in self._joined,
+            f"rank {rank} of job {job} has joined already",
+            RendezvousError,
+        )
+        assert isinstance(rank, int)
         self._joined[rank] = connection
-        news = {"gone": self._gone, "left": self._left, "fault": self._fault, "granted": self._granted}
+        news = {"gone": self._gone, "left": self._left, "fault": self.broken, "granted": self._granted}
         return {what: value for what, value in news.items() if value}
 
     def _serve(self, request: Mapping[str, Any], connection: socket.socket) -> None:
         rank, lines, why = request["join"], Lines(FROM_WORKER_BYTES), "its connection to the launcher closed"
         with self._change:
-            if len(self._joined) == self._size and not self._released:
-                self._released = True
+            if len(self._joined) == self._size and not self.complete:
+                self.complete = True
                 self._broadcast({"go": True})
         try:
             while data := connection.recv(65536):
@@ -210,7 +211,7 @@ class Rendezvous(Door):
                 self._refuse_groups_of(rank, "has left the job")
             case GroupRequest() as request:
                 self._request(request, rank)
-            case Waited(seconds) if not self._released:
+            case Waited(seconds) if not self.complete:
                 self.fault(f"{self._absent()} did not join within {seconds:g} s")
 
     def _absent(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hostlib.addresses import parse_address
-from hostlib.core import Peers
+from hostlib.core import News, Peers
 from hostlib.errors import RendezvousError
 from hostlib.meet import (
     GONE,
@@ -19,8 +19,8 @@ from hostlib.meet import (
     GroupRequest,
     Lines,
     MessageError,
-    News,
     encode,
+    parse_news,
     shut_down,
 )
 from hostlib.meet.connections import knock
@@ -48,14 +48,9 @@ class RendezvousPeers(Peers):
         self._size = size
         self._launcher = f"the launcher at {address.rpartition(':')[0]}"
         self._said_farewell = False
-        self._gone: dict[int, str] = {}
-        self._left: dict[int, int] = {}
-        self._fault: str | None = None
-        self._granted = 0
         self._lines = Lines(TO_WORKER_BYTES)
-        self._lock = threading.Lock()
         self._sending = threading.Lock()
-        self._change = threading.Condition(self._lock)
+        self._change = threading.Condition()
         self._answers: dict[str, GroupAnswer] = {}
         where = f"job {job}, rank {rank}"
         deadline = time.monotonic() + timeout_s
@@ -67,7 +62,7 @@ class RendezvousPeers(Peers):
         except (OSError, MessageError) as error:
             raise RendezvousError(f"{where}: cannot join at {address}: {error}") from error
         try:
-            self._note(News.parse(news))
+            self._note(parse_news(news))
             self._await_go(where, deadline, timeout_s)
         except RendezvousError:
             self._socket.close()
@@ -79,28 +74,9 @@ class RendezvousPeers(Peers):
         self._thread = threading.Thread(target=self._listen, name="peers", daemon=True)
         self._thread.start()
 
-    def gone(self) -> Mapping[int, str]:
-        """Return the ranks that are known to be dead, each with the reason."""
-        with self._lock:
-            return dict(self._gone)
-
-    def fault(self) -> str | None:
-        """Return the reason why the job cannot go on; None while it can."""
-        return self._fault
-
-    def granted(self) -> int:
-        """Return the number of packets that the job may have in flight; 0: no limit."""
-        return self._granted
-
     def alive(self, ranks: Iterable[int]) -> bool:
         """Return whether all of `ranks` are known to be connected to the launcher."""
-        with self._lock:
-            return self._fault is None and not {*self._left, *self._gone}.intersection(ranks)
-
-    def left(self) -> Mapping[int, int]:
-        """Return the ranks that sent a farewell, each with its number of collectives."""
-        with self._lock:
-            return dict(self._left)
+        return self.news.fault is None and self.news.ended().isdisjoint(ranks)
 
     def report(self, statistics: Mapping[str, float]) -> None:
         """Send statistics to the launcher."""
@@ -114,8 +90,7 @@ class RendezvousPeers(Peers):
 
     def finished(self) -> bool:
         """Return whether every rank has sent a farewell or is gone, or the job has failed."""
-        with self._lock:
-            return self._fault is not None or len({*self._left, *self._gone}) == self._size
+        return self.news.fault is not None or len(self.news.ended()) == self._size
 
     def group(self, key: str, ranks: Sequence[int], timeout_s: float) -> str:
         """Ask the launcher to admit a job of these ranks; return this worker's configuration as JSON.
@@ -131,10 +106,10 @@ class RendezvousPeers(Peers):
         request = self._group_request(key, ranks)
         self._send({"group": request.key, "ranks": request.ranks})
         with self._change:
-            self._change.wait_for(lambda: key in self._answers or self._fault is not None, timeout_s)
+            self._change.wait_for(lambda: key in self._answers or self.news.fault is not None, timeout_s)
             answer = self._answers.pop(key, None)
         if answer is None:
-            raise RendezvousError(self._fault or f"the launcher did not answer within {timeout_s:g} s")
+            raise RendezvousError(self.news.fault or f"the launcher did not answer within {timeout_s:g} s")
         if answer.config is None:
             raise RendezvousError(answer.reason)
         return answer.config
@@ -153,18 +128,20 @@ class RendezvousPeers(Peers):
         """Send a farewell, and close once the launcher has read it, or after `FAREWELL_S`."""
         self.farewell()
         with self._change:
-            self._change.wait_for(lambda: self._rank in self._left or self._fault is not None, FAREWELL_S)
+            self._change.wait_for(
+                lambda: self._rank in self.news.left or self.news.fault is not None, FAREWELL_S
+            )
         shut_down(self._socket)
         self._thread.join()
         self._socket.close()
 
     def _await_go(self, where: str, deadline: float, timeout_s: float) -> None:
-        waited = released = False
-        while not released:
-            if self._gone or self._fault:
-                missing = ", ".join(f"{rank} ({why})" for rank, why in self._gone.items())
+        waited = False
+        while not self.news.go:
+            if self.news.gone or self.news.fault:
+                missing = ", ".join(f"{rank} ({why})" for rank, why in self.news.gone.items())
                 raise RendezvousError(
-                    f"{where}: " + (self._fault or f"missing ranks before the job began: {missing}")
+                    f"{where}: " + (self.news.fault or f"missing ranks before the job began: {missing}")
                 )
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
             try:
@@ -181,9 +158,8 @@ class RendezvousPeers(Peers):
                 continue
             if not data:
                 raise RendezvousError(f"{where}: {self._launcher} went away before all had joined")
-            for news in map(News.parse, self._lines.feed(data)):
-                self._note(news)  # other news in the same message, even of a dead rank
-                released |= news.go
+            for news in map(parse_news, self._lines.feed(data)):
+                self._note(news)
 
     def _listen(self) -> None:
         while True:
@@ -195,7 +171,7 @@ class RendezvousPeers(Peers):
                     if "group" in message:
                         self._take_answer(GroupAnswer.parse(message))
                     else:
-                        self._note(News.parse(message))
+                        self._note(parse_news(message))
             except OSError as error:
                 self._note_silence(error)
                 break
@@ -227,10 +203,6 @@ class RendezvousPeers(Peers):
             self._change.notify_all()
 
     def _note(self, news: News) -> None:
-        with self._lock:
-            self._gone.update(news.gone)
-            self._left.update(news.left)
-            self._fault = self._fault or news.fault
-            if news.granted is not None:
-                self._granted = news.granted
+        with self._change:
+            self.news = self.news.and_then(news)
             self._change.notify_all()

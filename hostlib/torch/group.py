@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch._C._distributed_c10d import AllgatherOptions
 
 import hostlib
-from hostlib.collectives import Layer
+from hostlib.collectives import Kind, Layer
 from hostlib.collectives.communicator import Communicator
 from hostlib.collectives.paths import SWITCH, CallPaths
 from hostlib.collectives.watch import Watch
@@ -31,13 +31,18 @@ from hostlib.errors import NO_PACKETS, JobBroken, JobFault, NotInitialized, Rank
 from hostlib.job import check_not_left
 from hostlib.settings import Settings
 from hostlib.torch import describe
-from hostlib.torch.calls import Kind, Plan, Plans, SwitchCall, SwitchCalls
+from hostlib.torch.calls import (
+    SCATTER,
+    Plan,
+    Plans,
+    SwitchCall,
+    SwitchCalls,
+    start,
+    why_not_switch,
+)
 from hostlib.torch.describe import as_bytes, contiguous, strange
 from hostlib.torch.joining import StoreTexts, give_back, join, join_group, take
-from hostlib.torch.moves import start_move, why_no_move
 from hostlib.torch.staging import can_stage, devices
-from hostlib.torch.sums import start_sum
-from hostlib.torch.tensors import SUMMED
 from hostlib.torch.work import Callbacks, GlooWork, untraced
 from hostlib.torch_autoload import BACKEND
 from hostlib.wire.encodings import Numbers
@@ -91,7 +96,6 @@ class InaProcessGroup(dist.ProcessGroup):
             check_not_left(JobConfig.from_environment())  # the store may have ended with its rank
         store = _fresh(store, rank)
         settings = Settings.from_environment()
-        self._float64 = settings.float64
         self._numbers = settings.numbers
         self._process = os.getpid()
         self._closed = False
@@ -99,10 +103,9 @@ class InaProcessGroup(dist.ProcessGroup):
         self._own: Communicator | None = None
         """Communicator of this group's own job; None: the group uses the job of `hostlib.current`, or no
         job."""
-        self._watch: Watch | None = None
         self._beside: StoreTexts | None = None
         """The group's store, over an additional connection, so that blocking calls over the first connection
-        do not delay `_watch`. Groups of some ranks share the default group's additional connection."""
+        do not delay the watch. Groups of some ranks share the default group's additional connection."""
         self._calls: SwitchCalls | None = None
         self._plans = Plans()
         self._why_never = "it has one rank"
@@ -117,7 +120,8 @@ class InaProcessGroup(dist.ProcessGroup):
                 CallPaths.note(logging.INFO if rank else logging.WARNING, named, GLOO, found)
             else:
                 communicator = self._own = found
-        self._job = communicator.job if communicator else 0
+        self.job = communicator.job if communicator else 0
+        """Id of the group's job in the switch; 0 without a job."""
         speaks = not rank and (whole or communicator)  # log once per job
         self._paths = CallPaths(level=logging.WARNING if speaks else logging.INFO)
         self._place = (*ranks,), rank, size, timeout
@@ -131,7 +135,7 @@ class InaProcessGroup(dist.ProcessGroup):
             group._set_default_backend(kind)
         if communicator:
             self._beside = _beside(store, whole=whole)
-            self._watch = Watch(
+            watch = Watch(
                 self._beside,
                 rank,
                 size,
@@ -139,27 +143,26 @@ class InaProcessGroup(dist.ProcessGroup):
                 on_disagreement=lambda how: self._give_up(how, RanksDisagree),
                 patience_s=timeout.total_seconds(),
             )
-            self._calls = SwitchCalls(communicator, self._watch, settings.nonfinite, Callbacks())
+            adds_float64 = settings.float64 != GLOO
+            self._calls = SwitchCalls(communicator, watch, settings.nonfinite, adds_float64, Callbacks())
             atexit.register(self._end_threads)
 
     def getBackendName(self) -> str:
         """Return "ina"."""
         return BACKEND
 
-    @property
-    def job(self) -> int:
-        """Return the id of the group's job in the switch; 0 without a job."""
-        return self._job
-
     @untraced
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Reduce a tensor over all ranks, in place."""
-        return self._reduce("allreduce", tensors, _options(dist.AllreduceOptions, opts))
+        return self._call(
+            "allreduce", "allreduce", *_in_place(tensors), _options(dist.AllreduceOptions, opts)
+        )
 
     @untraced
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Reduce several tensors over all ranks, in place."""
-        return self._reduce("allreduce_coalesced", tensors, _options(dist.AllreduceCoalescedOptions, opts))
+        options = _options(dist.AllreduceCoalescedOptions, opts)
+        return self._call("allreduce_coalesced", "allreduce", *_in_place(tensors), options)
 
     @untraced
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None) -> Any:
@@ -167,13 +170,14 @@ class InaProcessGroup(dist.ProcessGroup):
         options = _options(dist.ReduceOptions, opts)
         if op is not None:
             options.reduceOp = op
-        return self._reduce("reduce", tensors, options)
+        return self._call("reduce", "reduce", *_in_place(tensors), options)
 
     @untraced
     def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Copy one rank's tensor to all ranks, in place; see `torch.distributed.broadcast`."""
-        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        return self._move("broadcast", "broadcast", tensors, tensors, _options(dist.BroadcastOptions, opts))
+        return self._call(
+            "broadcast", "broadcast", *_in_place(tensors), _options(dist.BroadcastOptions, opts)
+        )
 
     @untraced
     def allreduce_as(
@@ -212,7 +216,7 @@ class InaProcessGroup(dist.ProcessGroup):
                 residual=residual,
             )
 
-        return self._reduce("allreduce", tensor, opts, named)
+        return self._call("allreduce", "allreduce", *_in_place(tensor), opts, named)
 
     def paths(self) -> dict[str, dict[str, int]]:
         """Return the number of calls by kind and path; see `hostlib.torch.paths`."""
@@ -223,8 +227,8 @@ class InaProcessGroup(dist.ProcessGroup):
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
-        if self._watch:
-            self._watch.stop()
+        if self._calls:
+            self._calls.watch.stop()
         if self._own:
             self._own.close()
         if self._owner:
@@ -233,7 +237,7 @@ class InaProcessGroup(dist.ProcessGroup):
             self._calls.callbacks.stop(THREADS_S)
         atexit.unregister(self._end_threads)
         # Their connections close when these objects are freed.
-        self._watch = self._beside = self._calls = None
+        self._beside = self._calls = None
         if self._broken is None:
             give_back(self._gloo_taken, self._place)
         else:
@@ -244,9 +248,9 @@ class InaProcessGroup(dist.ProcessGroup):
 
         A thread that returns from torch while the interpreter ends would abort the process.
         """
-        if os.getpid() != self._process or self._calls is None or self._watch is None:
+        if os.getpid() != self._process or self._calls is None:
             return
-        self._watch.stop(THREADS_S)
+        self._calls.watch.stop(THREADS_S)
         if not self._calls.end(THREADS_S):  # this process does not wait for these calls, but other ranks may
             self._give_up("the process ends", JobFault)
             self._calls.end(THREADS_S)
@@ -257,110 +261,62 @@ class InaProcessGroup(dist.ProcessGroup):
             self._give_up("the process group was aborted by this rank", JobFault)
 
     def _give_up(self, reason: str, kind: type[JobBroken]) -> None:
-        self._broken = self._broken or kind(reason, job=self._job, psns=NO_PACKETS)
+        self._broken = self._broken or kind(reason, job=self.job, psns=NO_PACKETS)
         if self._calls:
             self._calls.communicator.abort(reason, kind)
         self._gloo.abort()
 
-    def _reduce(
+    def _call(
         self,
         name: str,
-        tensors: Any,
+        kind: Kind,
+        outputs: Any,
+        inputs: Any,
         opts: Any,
         change: Callable[[SwitchCall], SwitchCall] = lambda what: what,
     ) -> Any:
-        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        return self._carry_out(
-            name,
-            (tensors, opts),
-            lambda: self._plan_reduction(name, tensors, opts),
-            lambda calls, what: start_sum(calls, tensors, change(what)),
-        )
+        """Carry out a call through the switch, or by gloo if the switch cannot.
 
-    def _plan_reduction(self, name: str, tensors: Sequence[torch.Tensor], opts: Any) -> Plan:
-        self._check_devices(tensors)
-        arguments = (opts, tensors)
-        kind = describe.kind(name, arguments)
-        if (why_not := self._why_not(tensors, opts.reduceOp)) is not None:
-            return Plan(kind, why_not=why_not)
-        what = SwitchCall(
-            kind="sum",
-            call=describe.call(name, arguments),
-            op="average" if opts.reduceOp == dist.ReduceOp.AVG else "sum",
-            root=getattr(opts, "rootRank", None),
-            numbers=self._numbers,
-            at_once=not opts.asyncOp and len(tensors) == 1 and tensors[0].device == _CPU,
-        )
-        return Plan(kind, what)
-
-    def _move(self, name: str, kind: Kind, outputs: Any, inputs: Any, opts: Any) -> Any:
-        """Move tensors through the switch, or by gloo if the switch cannot; the arguments are as in torch."""
-        arguments = (outputs, opts) if kind == "broadcast" else (outputs, inputs, opts)
-        if isinstance(outputs if kind == "scatter" else inputs, torch.Tensor):  # a single pair
+        Args:
+            name: Name of torch's method.
+            kind: What the call does.
+            outputs: As in torch.
+            inputs: As in torch; `outputs` itself for a call in place.
+            opts: Torch's options.
+            change: Function that adds to the call's description.
+        """
+        self._check_process()
+        arguments = (outputs, opts) if outputs is inputs else (outputs, inputs, opts)
+        if isinstance(outputs if kind == SCATTER else inputs, torch.Tensor):  # a single pair
             outputs, inputs = [outputs], [inputs]
-        return self._carry_out(
-            name,
-            arguments,
-            lambda: self._plan_move(name, kind, outputs, inputs, arguments),
-            lambda calls, what: start_move(calls, outputs, inputs, what),
-        )
+        key = name, describe.likeness(arguments)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._plan(name, kind, outputs, inputs, arguments)
+        if plan.what is None or self._calls is None:
+            return self._go_around(name, arguments, {}, plan.why_not, loud=True)
+        self._paths.took(plan.kind, SWITCH)
+        return start(self._calls, outputs, inputs, change(plan.what))
 
-    def _plan_move(self, name: str, kind: Kind, outputs: Any, inputs: Any, arguments: Sequence[Any]) -> Plan:
-        self._check_devices((outputs, inputs))
+    def _plan(self, name: str, kind: Kind, outputs: Any, inputs: Any, arguments: Sequence[Any]) -> Plan:
+        self._check_devices(arguments)
         opts = arguments[-1]
         op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
         why_not: str | None = f"the group cannot use the switch: {self._why_never}"
         if self._calls:
-            why_not = why_no_move(self._calls, kind, outputs, inputs, op)
+            why_not = why_not_switch(self._calls, kind, outputs, inputs, op)
         if why_not is not None:
             return Plan(describe.kind(name, arguments), why_not=why_not)
+        on_cpu = all(tensor.device == _CPU for tensor in describe.tensors(outputs))
         what = SwitchCall(
             kind=kind,
             call=describe.call(name, arguments),
             op="average" if op == dist.ReduceOp.AVG else "sum",
             root=getattr(opts, "rootRank", None),
-            numbers=self._numbers,
-            at_once=not opts.asyncOp and len(outputs) == 1,
+            numbers=self._numbers if kind in ("allreduce", SCATTER) else None,
+            at_once=not opts.asyncOp and len(outputs) == 1 and on_cpu,
         )
         return Plan(describe.kind(name, arguments), what)
-
-    def _carry_out(
-        self,
-        name: str,
-        arguments: tuple[Any, ...],
-        make_plan: Callable[[], Plan],
-        start: Callable[[SwitchCalls, SwitchCall], Any],
-    ) -> Any:
-        """Carry out a call as calls with such arguments are planned: start it in the switch, or use gloo."""
-        self._check_process()
-        key = name, describe.likeness(arguments)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans[key] = make_plan()
-        if plan.what is None or self._calls is None:
-            return self._go_around(name, arguments, {}, plan.why_not, loud=True)
-        self._paths.took(plan.kind, SWITCH)
-        return start(self._calls, plan.what)
-
-    def _why_not(self, tensors: Sequence[torch.Tensor], op: Any) -> str | None:
-        """Return the reason why a reduction cannot go through the switch; None if it can."""
-        dtypes = {tensor.dtype for tensor in tensors}
-        operation = describe.operation(op)
-        unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SUMMED)
-        reasons = (
-            (self._calls is None, f"the group cannot use the switch: {self._why_never}"),
-            (operation not in ("sum", "avg"), f"the switch has no operation {operation}"),
-            (
-                any(tensor.layout is not torch.strided for tensor in tensors),
-                "the switch adds dense tensors only",
-            ),
-            (bool(unknown), f"the switch does not add type {unknown}"),
-            (
-                self._float64 == GLOO and torch.float64 in dtypes,
-                "the switch keeps only 24 of float64's 53 bits (to use it: INA_FLOAT64=switch)",
-            ),
-        )
-        return next((reason for holds, reason in reasons if holds), None)
 
     def _go_around(
         self,
@@ -374,7 +330,7 @@ class InaProcessGroup(dist.ProcessGroup):
         """Carry out a call by the inner gloo group; `loud`: whether the switch could have carried it out."""
         self._paths.took(describe.kind(name, arguments), GLOO, reason, loud=loud)
         self._gloo_taken.calls += name not in PAIRWISE
-        watched = self._watch if name not in PAIRWISE else None
+        watched = self._calls.watch if self._calls and name not in PAIRWISE else None
         number = watched.begin(describe.call(name, arguments)) if watched else 0
         plain = arguments if name in PAIRWISE else contiguous(arguments)  # gloo reads others wrongly
         outputs = [*zip(describe.tensors(arguments[:1]), describe.tensors(plain[:1]), strict=True)]
@@ -400,8 +356,8 @@ class InaProcessGroup(dist.ProcessGroup):
         With `timed_out`, the call has not failed: only a wait for it has lasted long.
         """
         self._gloo_taken.failed |= not timed_out
-        if self._broken is None and self._watch and (how := self._watch.found()):
-            return RanksDisagree(how, job=self._job, psns=NO_PACKETS)
+        if self._broken is None and self._calls and (how := self._calls.watch.found()):
+            return RanksDisagree(how, job=self.job, psns=NO_PACKETS)
         return self._broken
 
     def _check_process(self) -> None:
@@ -471,6 +427,12 @@ def create(options: Any, backend_options: Any) -> InaProcessGroup:
     )
 
 
+def _in_place(tensors: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return the outputs and the inputs, the same list, of a call with a tensor or several in place."""
+    found = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    return found, found
+
+
 def _options(kind: type[Any], argument: Any) -> Any:
     """Convert a call's argument to torch's options of type `kind`.
 
@@ -501,7 +463,7 @@ def _moving(name: str, kind: Kind, options_of: type[Any]) -> Callable[..., Any]:
     def call(
         self: InaProcessGroup, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None
     ) -> Any:
-        return self._move(name, kind, outputs, inputs, _options(options_of, opts))
+        return self._call(name, kind, outputs, inputs, _options(options_of, opts))
 
     call.__name__ = name
     call.__doc__ = f"Carry out, through the switch if possible, torch's `ProcessGroup.{name}`."
@@ -511,6 +473,6 @@ def _moving(name: str, kind: Kind, options_of: type[Any]) -> Callable[..., Any]:
 for _name in AROUND:
     setattr(InaProcessGroup, _name, _around(_name))
 for _name in GATHERING:
-    setattr(InaProcessGroup, _name, _moving(_name, "gather", AllgatherOptions))
+    setattr(InaProcessGroup, _name, _moving(_name, "all_gather", AllgatherOptions))
 for _name in SCATTERING:
-    setattr(InaProcessGroup, _name, _moving(_name, "scatter", dist.ReduceScatterOptions))
+    setattr(InaProcessGroup, _name, _moving(_name, SCATTER, dist.ReduceScatterOptions))

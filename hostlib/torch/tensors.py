@@ -24,6 +24,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hostlib.collectives.arrays import nothing
+
 SUMMED: Final = (
     torch.float32,
     torch.float64,
@@ -128,10 +130,6 @@ def put(tensor: torch.Tensor, values: torch.Tensor) -> None:
     """Copy values to a tensor, from any thread."""
     with torch.no_grad():  # grad mode is per thread, and this may run in the library's
         tensor.copy_(values)
-
-
-def nothing() -> None:
-    """Do nothing: the tensor has the result already, or the result is for another rank."""
 
 
 MAX_SIZE = 1 << 20

@@ -11,14 +11,11 @@ import importlib
 import ipaddress
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from hostlib.version import INA_VERSION as INA_VERSION
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from hostlib.wire.dtypes import HEADER_DTYPE as HEADER_DTYPE
     from hostlib.wire.dtypes import PREFIX_DTYPE as PREFIX_DTYPE
     from hostlib.wire.dtypes import packet_dtype as packet_dtype
@@ -97,36 +94,6 @@ _IPV4: Final = struct.Struct("!BBHHHBBH4s4s")
 _IPV4_CHECKSUM: Final = 10
 _DO_NOT_FRAGMENT: Final = 0x4000
 _UDP: Final = struct.Struct("!HHHH")
-
-
-class Header(NamedTuple):
-    """The fields of an INA header, in the order of `HEADER_DTYPE`."""
-
-    version_kind: int
-    flags: int
-    job: int
-    psn: int
-    bitmap: int
-    fan_in: int
-    priority: int
-    exponent: int
-    epoch: int
-    valid: int
-    lanes: int
-    tag: int
-    node: int
-    target: int
-
-
-def is_udp(prefixes: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask of the prefixes (`PREFIX_DTYPE`) that are unfragmented UDP over IPv4 without options."""
-    plain: NDArray[np.bool_] = (
-        (prefixes["ether_type"] == TYPE_IPV4)
-        & (prefixes["ip_version_ihl"] == 0x45)
-        & (prefixes["ip_fragment"] & 0x1FFF == 0)
-        & (prefixes["ip_protocol"] == PROTO_UDP)
-    )
-    return plain
 
 
 def version_kind(kind: int) -> int:

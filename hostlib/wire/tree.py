@@ -55,15 +55,11 @@ class Tree:
         ranks = sorted(child for child in found if child >= 0)
         if ranks != list(range(len(ranks))):
             raise ConfigError(f"tree: ranks are {ranks}, must be 0..n-1")
-        below = {wire.ROOT_NODE}
-        stack = [wire.ROOT_NODE]
-        while stack:
-            inner = [-child for child in self.nodes[stack.pop()] if child < 0]
-            below.update(inner)
-            stack.extend(inner)
-        if below != set(self.nodes):
-            circle = min(set(self.nodes) - below)
-            raise ConfigError(f"tree: node {circle} is not below the root, but in a circle")
+        below = [wire.ROOT_NODE]
+        for node in below:  # grows meanwhile
+            below += [-child for child in self.nodes[node] if child < 0]
+        if circle := self.nodes.keys() - below:
+            raise ConfigError(f"tree: node {min(circle)} is not below the root, but in a circle")
 
     @classmethod
     def star(cls, size: int) -> Self:

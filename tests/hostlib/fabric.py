@@ -355,16 +355,15 @@ def plan_of(job: JobCase, rank: int, array: NDArray[Any]) -> tuple[collectives.C
         length = len(array) // size
         out = array[rank * length : (rank + 1) * length]
         out = out if job.in_place else np.full_like(out, SENTINEL)
-        scatter = collectives.make_reduce_scatter(array, "sum", free(out), number=0, rank=rank, size=size)
-        return scatter, wire.TARGET_ALL
+        return collectives.make_move("reduce_scatter", array, free(out), rank, size), wire.TARGET_ALL
     if job.does == "gather":
         out = np.full(size * len(array), SENTINEL, array.dtype)
         if job.in_place:
             out[rank * len(array) : (rank + 1) * len(array)] = array
             array = out[rank * len(array) : (rank + 1) * len(array)]
-        return collectives.make_all_gather(array, free(out), number=0, rank=rank, size=size), wire.TARGET_ALL
+        return collectives.make_move("all_gather", array, free(out), rank, size), wire.TARGET_ALL
     out = array if job.in_place else np.full_like(array, SENTINEL)
-    return collectives.make_broadcast(array, job.root, free(out), number=0, rank=rank), job.root
+    return collectives.make_move("broadcast", array, free(out), rank, size, root=job.root), job.root
 
 
 def check_moved(

@@ -221,7 +221,7 @@ def test_no_more_packets_are_in_flight_than_the_job_was_granted() -> None:
                 communicator.barrier()
                 if granted is not None and rank == 0:
                     meeting.grant(granted)
-                while granted is not None and peers.granted() != granted:
+                while granted is not None and peers.news.granted != granted:
                     threading.Event().wait(0.01)
             held_s = communicator.statistics()["hold_s"]
             communicator.close()
@@ -408,7 +408,9 @@ def test_ranks_that_wait_for_each_call_vote_less_and_less() -> None:
             before, handles = comm.statistics()["packets_sent"], []
             for each in range(calls):
                 array = np.full(9, each + comm.rank, np.int32)
-                handles.append(comm.start(comm.sum(array, "sum", options if at_once else CallOptions())))
+                handles.append(
+                    comm.start(comm.request("allreduce", array, options if at_once else CallOptions()))
+                )
                 if at_once:
                     handles[-1].wait()
             assert [h.wait().tolist() for h in handles] == [[2 * each + 1] * 9 for each in range(calls)]

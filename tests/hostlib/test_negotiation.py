@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("torch")
@@ -72,8 +73,8 @@ def test_a_joined_rank_learns_the_reduction_as_data_whatever_names_and_descripti
     misleading = Request("average of layer 1", "allreduce", "sum as block16", 0, reduction, (), [("f", [1])])
     at = Coordinator(2)
     at.join(0)
-    (announced,) = at.submit(1, Request.of(on_the_wire(misleading)), 0.0)
-    assert Announcement.of(on_the_wire(announced)) == announced
+    (announced,) = at.submit(1, msgspec.convert(on_the_wire(misleading), Request), 0.0)
+    assert msgspec.convert(on_the_wire(announced), Announcement, str_keys=True) == announced
     assert (announced.error, announced.reduction) == ("", reduction)
 
 

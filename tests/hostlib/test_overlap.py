@@ -164,8 +164,10 @@ def test_only_what_may_be_fused_or_is_sliced_is_voted_on() -> None:
             lambda: comm.allreduce_async(packets(16)),  # no other fits beside it
             lambda: comm.allreduce_async(packets(5)),
             lambda: comm.allreduce_async(packets(100)),  # three slices
-            lambda: comm.start(comm.sum(packets(100), "sum", CallOptions(inline=True))),  # both ranks wait
-            lambda: comm.start(comm.sum(packets(100), "sum", CallOptions(inline=comm.rank == 0))),
+            lambda: comm.start(
+                comm.request("allreduce", packets(100), CallOptions(inline=True))
+            ),  # both ranks wait
+            lambda: comm.start(comm.request("allreduce", packets(100), CallOptions(inline=comm.rank == 0))),
         ]
         sent = []
         for call in calls:

@@ -25,9 +25,9 @@ from hostlib.meet import (
     GroupRequest,
     Lines,
     MessageError,
-    News,
     encode,
     parse_from_member,
+    parse_news,
     rendezvous_peers,
 )
 from hostlib.meet.connections import knock, next_message
@@ -61,7 +61,7 @@ def joined_job(size: int) -> Iterator[tuple[Rendezvous, list[RendezvousPeers]]]:
 def test_all_ranks_are_let_go_together() -> None:
     with joined_job(3) as (meeting, peers):
         assert meeting.complete
-        assert all(peer.alive(range(3)) and not peer.gone() for peer in peers)
+        assert all(peer.alive(range(3)) and not peer.news.gone for peer in peers)
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_a_death_is_told_to_the_others_and_named_before_what_it_causes() -> None
     """A rank that hears late has heard of its peers' ends, too."""
     with joined_job(3) as (meeting, peers):
         meeting.ended(1, 137, "killed by SIGKILL")
-        until(lambda: peers[0].gone() and peers[2].gone())
-        assert peers[0].gone() == {1: "killed by SIGKILL"}
+        until(lambda: peers[0].news.gone and peers[2].news.gone)
+        assert peers[0].news.gone == {1: "killed by SIGKILL"}
         assert peers[0].alive([0, 2])
         assert not peers[0].alive([0, 1])
         meeting.ended(0, 1, "exited with status 1")
-        until(lambda: len(peers[2].gone()) == 2)
-        assert str(PeerLost(peers[2].gone(), job=7, psns=NO_PACKETS)).endswith(
+        until(lambda: len(peers[2].news.gone) == 2)
+        assert str(PeerLost(peers[2].news.gone, job=7, psns=NO_PACKETS)).endswith(
             "lost rank 1: killed by SIGKILL; rank 0: exited with status 1"
         )
 
@@ -106,7 +106,7 @@ def test_a_farewell_is_not_a_death_but_the_rank_no_longer_counts_as_alive() -> N
         second.close()
         meeting.ended(1, 0, "exited with status 0")
         until(lambda: not first.alive([1]))
-        assert not first.gone()
+        assert not first.news.gone
 
 
 def test_a_rank_that_ends_before_joining_releases_those_who_wait() -> None:
@@ -155,7 +155,7 @@ def test_a_launcher_that_does_not_say_who_is_missing_is_not_waited_for(
 
 def test_a_death_told_in_one_breath_with_the_start_is_not_lost() -> None:
     with joined_by_hand(b'{"go": true}\n{"gone": {"1": "killed"}}\n') as (_, peer):
-        assert peer.gone() == {1: "killed"}
+        assert peer.news.gone == {1: "killed"}
 
 
 def test_reports_and_faults_travel() -> None:
@@ -164,8 +164,8 @@ def test_reports_and_faults_travel() -> None:
         until(meeting.reports)
         assert meeting.reports() == {0: {"bytes": 4096.0}}
         meeting.fault("the switch died")
-        until(peer.fault)
-        assert peer.fault() == "the switch died"
+        until(lambda: peer.news.fault)
+        assert peer.news.fault == "the switch died"
         assert not peer.alive([0])
 
 
@@ -174,9 +174,9 @@ def test_a_farewell_is_heard_while_the_connection_stays_open() -> None:
         one.farewell(5)
         one.farewell(6)
         until(lambda: not other.alive([0]))
-        assert other.left() == {0: 5}
+        assert other.news.left == {0: 5}
         assert not other.finished()
-        assert other.gone() == {}
+        assert other.news.gone == {}
         other.farewell()
         until(lambda: one.finished() and other.finished())
 
@@ -288,9 +288,9 @@ def test_a_grant_is_told_to_all_and_to_those_who_join_later() -> None:
     with Rendezvous(job=7, size=2) as meeting:
         meeting.grant(40)
         peers = join_all(meeting, 2)
-        assert [peer.granted() for peer in peers] == [40, 40]
+        assert [peer.news.granted for peer in peers] == [40, 40]
         meeting.grant(0)
-        until(lambda: not any(peer.granted() for peer in peers))
+        until(lambda: not any(peer.news.granted for peer in peers))
         for peer in peers:
             peer.close()
 
@@ -407,7 +407,7 @@ def test_a_launcher_that_cannot_be_understood_is_a_fault(said: bytes, fault: str
     with joined_by_hand() as (launcher, peer):
         launcher.sendall(said)
         peer._thread.join(PATIENCE_S)
-        assert fault in str(peer.fault())
+        assert fault in str(peer.news.fault)
 
 
 def test_a_launcher_that_cannot_be_understood_at_once_is_no_meeting() -> None:
@@ -442,7 +442,7 @@ def test_a_launcher_whose_connection_breaks_is_gone() -> None:
         launcher.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         launcher.close()
         peer._thread.join(PATIENCE_S)
-        assert peer.fault() == "the launcher at 127.0.0.1 went away"
+        assert peer.news.fault == "the launcher at 127.0.0.1 went away"
 
 
 class TimedOut(socket.socket):
@@ -460,12 +460,12 @@ def test_a_machine_that_is_cut_off_is_named_as_such_also_if_a_sender_hears_of_it
         first._socket = TimedOut(fileno=first._socket.detach())
         first.report({})
         first._thread.join(PATIENCE_S)
-        assert first.fault() == "the launcher at 127.0.0.1 has not answered for 10 s"
+        assert first.news.fault == "the launcher at 127.0.0.1 has not answered for 10 s"
     with joined_job(2) as (meeting, (_, second)):
         with TimedOut(fileno=meeting._joined[0].detach()) as meeting._joined[0]:
             meeting.grant(1)
-            until(lambda: second.gone())
-        assert second.gone() == {0: "its machine has not answered for 10 s"}
+            until(lambda: second.news.gone)
+        assert second.news.gone == {0: "its machine has not answered for 10 s"}
 
 
 @settings(deadline=None)
@@ -476,7 +476,7 @@ def test_whatever_arrives_is_an_object_or_an_error_of_ours(chunks: list[bytes]) 
         for chunk in chunks:
             for message in lines.feed(chunk):
                 assert isinstance(message, dict)
-                News.parse(message)
+                parse_news(message)
     except MessageError:
         pass
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hostlib
-from hostlib.meet.private_folder import private_folder
+from hostlib.meet.connections import private_folder
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
-from hostlib.core import Patience, Peers
+from hostlib.core import News, Patience, Peers
 from hostlib.core.pace import UNKNOWN, Pace, SlotHold
 from hostlib.core.state import RtoLimits
 from hostlib.core.window import Kernel
@@ -30,17 +30,11 @@ class Known(Peers):
     absent: dict[int, int] = field(default_factory=dict)
     broken: str | None = None
 
-    def gone(self) -> Mapping[int, str]:
-        return self.dead
-
-    def fault(self) -> str | None:
-        return self.broken
+    def __post_init__(self) -> None:
+        self.news = News(gone=self.dead, left=self.absent, fault=self.broken)
 
     def alive(self, ranks: Iterable[int]) -> bool:
         return self.living.issuperset(ranks)
-
-    def left(self) -> Mapping[int, int]:
-        return self.absent
 
 
 def network_of(make_kernel: MakeKernel, peers: Known, **options: object) -> VirtualNetwork:

@@ -20,8 +20,7 @@ import pytest
 import hostlib
 from hostlib.launch.hosting import MEETING_S
 from hostlib.launch.launched_rank import launched_rank
-from hostlib.meet.connections import listen
-from hostlib.meet.private_folder import private_folder
+from hostlib.meet.connections import listen, private_folder
 from tests.system.command import (
     FAMILY,
     ROOT,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hostlib import wire
 from hostlib.fallback.config import STATUS_QUEUE, Count
 from tests.twins.fallback_packets import (
+    Header,
     add,
     can_be_repaired,
     is_ours,
@@ -24,7 +25,7 @@ _MARKS = wire.FLAG_ECN | wire.FLAG_COLLISION | wire.FLAG_BYPASS
 _STICKY = wire.FLAG_OVERFLOW | wire.FLAG_DISAGREE | _MARKS
 
 
-def _note(job: Job, entry: Entry, header: wire.Header, flags: int) -> None:
+def _note(job: Job, entry: Entry, header: Header, flags: int) -> None:
     """Take over what a contribution says of the whole sum, and of its flags these."""
     entry.flags |= header.flags & flags
     entry.exponent = max(entry.exponent, header.exponent)
@@ -50,7 +51,7 @@ class Intake:
             self._store.counters[Count.FOREIGN] += 1
             return
         fields = np.frombuffer(packet[self._prefix : start].tobytes(), wire.HEADER_DTYPE)[0].tolist()
-        header = wire.Header._make(fields)
+        header = Header._make(fields)
         if header.version_kind >> 4 != wire.INA_VERSION:
             self._store.counters[Count.BAD_VERSION] += 1
             return
@@ -82,7 +83,7 @@ class Intake:
                 return
         self._take_partial(job, header, lanes, now)
 
-    def _take_result(self, job: Job, header: wire.Header, lanes: NDArray[Any], now: int) -> None:
+    def _take_result(self, job: Job, header: Header, lanes: NDArray[Any], now: int) -> None:
         """Finish an entry with the answer of somebody who has the result."""
         entry = job.entries.get(header.psn)
         only_tells = not header.lanes and header.flags & wire.FLAG_RESEND
@@ -108,7 +109,7 @@ class Intake:
         job.counters[Count.ANSWERS] += 1
         self._finish(job, entry, swapped(lanes), now)
 
-    def _take_partial(self, job: Job, header: wire.Header, lanes: NDArray[Any], now: int) -> None:
+    def _take_partial(self, job: Job, header: Header, lanes: NDArray[Any], now: int) -> None:
         entry = job.entries.get(header.psn)
         if entry is None:
             self._take_first(job, header, lanes, now)
@@ -131,7 +132,7 @@ class Intake:
         else:
             self._take_sum(job, entry, header, lanes, now)
 
-    def _take_first(self, job: Job, header: wire.Header, lanes: NDArray[Any], now: int) -> None:
+    def _take_first(self, job: Job, header: Header, lanes: NDArray[Any], now: int) -> None:
         """Take in a partial of a PSN of which nothing is known."""
         index = job.node_index[header.node]
         room = self._store.place(job, header.psn, None)
@@ -153,7 +154,7 @@ class Intake:
         else:
             self._settle_sum(job, entry, header, index, now)
 
-    def _take_sum(self, job: Job, entry: Entry, header: wire.Header, lanes: NDArray[Any], now: int) -> None:
+    def _take_sum(self, job: Job, entry: Entry, header: Header, lanes: NDArray[Any], now: int) -> None:
         """Merge a sum into an entry, if they have no contribution in common."""
         index = job.node_index[header.node]
         piece = entry.pieces.get(index)
@@ -195,7 +196,7 @@ class Intake:
                     break
                 below = node.parent
 
-    def _settle_sum(self, job: Job, entry: Entry, header: wire.Header, index: int, now: int) -> None:
+    def _settle_sum(self, job: Job, entry: Entry, header: Header, index: int, now: int) -> None:
         """Pass a sum that is full up the tree; answer a query if the entry is still not complete."""
         piece = entry.pieces[index]
         at = index
@@ -219,7 +220,7 @@ class Intake:
         elif header.flags & wire.FLAG_QUERY:
             self._ask(job, entry, index)
 
-    def _start_repair(self, job: Job, entry: Entry, header: wire.Header, now: int) -> None:
+    def _start_repair(self, job: Job, entry: Entry, header: Header, now: int) -> None:
         """Forget the sums: they are wrong, and raw values are on their way."""
         for key in list(entry.pieces):
             self._store.drop(job, entry, key)
@@ -232,7 +233,7 @@ class Intake:
         entry.reminded_at = -1
         job.enlist(entry, 0, now)
 
-    def _take_raw(self, job: Job, entry: Entry, header: wire.Header, lanes: NDArray[Any], now: int) -> None:
+    def _take_raw(self, job: Job, entry: Entry, header: Header, lanes: NDArray[Any], now: int) -> None:
         """Keep a rank's raw values."""
         index = job.node_index[header.node]
         rank = rank_of(job, header)
@@ -253,7 +254,7 @@ class Intake:
         job.enlist(entry, 0, now)
         self._settle_raw(job, entry, header, index, now)
 
-    def _settle_raw(self, job: Job, entry: Entry, header: wire.Header, index: int, now: int) -> None:
+    def _settle_raw(self, job: Job, entry: Entry, header: Header, index: int, now: int) -> None:
         """Add the raw values up if all are in."""
         if len(entry.pieces) < job.ranks:
             if header.flags & wire.FLAG_QUERY:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,13 @@ from hostlib.fallback.config import Count
 from tests.twins.fallback_store import Entry, Job, Piece
 
 _QUIET_NAN = 0x7FC00000
+
+
+Header = namedtuple(
+    "Header",
+    "version_kind flags job psn bitmap fan_in priority exponent epoch valid lanes tag node target",
+)
+"""The fields of an INA header, in the order of `wire.HEADER_DTYPE`."""
 
 
 def header_of(job: Job, entry: Entry, kind: int, index: int, bitmap: int, flags: int) -> NDArray[Any]:
@@ -32,14 +40,25 @@ def header_of(job: Job, entry: Entry, kind: int, index: int, bitmap: int, flags:
     return header
 
 
+def is_udp(prefixes: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return a mask of the prefixes (`wire.PREFIX_DTYPE`) that are UDP over plain IPv4, no fragments."""
+    plain: NDArray[np.bool_] = (
+        (prefixes["ether_type"] == wire.TYPE_IPV4)
+        & (prefixes["ip_version_ihl"] == 0x45)
+        & (prefixes["ip_fragment"] & 0x1FFF == 0)
+        & (prefixes["ip_protocol"] == wire.PROTO_UDP)
+    )
+    return plain
+
+
 def is_ours(frame: NDArray[Any]) -> bool:
     """Whether a frame is UDP over plain IPv4 from or to the INA port: nothing else is for us."""
     prefix = np.frombuffer(frame[: wire.FRAME_PREFIX_BYTES].tobytes(), wire.PREFIX_DTYPE)
     ports = (prefix["udp_src"][0], prefix["udp_dst"][0])
-    return bool(wire.is_udp(prefix)[0]) and wire.INA_UDP_PORT in ports
+    return bool(is_udp(prefix)[0]) and wire.INA_UDP_PORT in ports
 
 
-def refusal(job: Job, header: wire.Header, kind: int, lanes: int, lane_bytes: int) -> Count | None:
+def refusal(job: Job, header: Header, kind: int, lanes: int, lane_bytes: int) -> Count | None:
     """Return why a packet of a known job cannot be used, None if it can."""
     if header.epoch != job.epoch:
         return Count.WRONG_EPOCH
@@ -67,7 +86,7 @@ def refusal(job: Job, header: wire.Header, kind: int, lanes: int, lane_bytes: in
     return None
 
 
-def rank_of(job: Job, header: wire.Header) -> int:
+def rank_of(job: Job, header: Header) -> int:
     """Return the rank of a contribution of one bit, negative if it is a node's."""
     return job.nodes[job.node_index[header.node]].children[header.bitmap.bit_length() - 1]
 

@@ -27,6 +27,7 @@ from hostlib.core.state import (
 from hostlib.core.window import Place, place_of
 from hostlib.wire import encodings
 from tests.twins import quantize
+from tests.twins.fallback_packets import Header, is_udp
 
 _FLIGHT = int(Chain.FLIGHT)
 _PROMPT_TRIPS = 8
@@ -470,7 +471,7 @@ def _take_packets(state: CoreState, packets: NDArray[Any], results: _Results, no
         return NEVER
     if core.prefix:
         prefixes = np.ascontiguousarray(packets[:, : core.prefix]).view(wire.PREFIX_DTYPE)[:, 0]
-        ours = wire.is_udp(prefixes) & (prefixes["udp_src"] == wire.INA_UDP_PORT)  # nothing else is for us
+        ours = is_udp(prefixes) & (prefixes["udp_src"] == wire.INA_UDP_PORT)  # nothing else is for us
         core.counters[Counter.FOREIGN] += len(packets) - int(ours.sum())
         packets = packets[ours]
     headers = np.ascontiguousarray(packets[:, core.prefix : start]).view(wire.HEADER_DTYPE)[:, 0]
@@ -481,15 +482,13 @@ def _take_packets(state: CoreState, packets: NDArray[Any], results: _Results, no
     rows = zip(headers.tolist(), packets[:, start:], congested.tolist(), strict=True)
     for fields, lanes, ecn in rows:
         completed = core.completed
-        quickest = min(quickest, _take_packet(state, wire.Header._make(fields), lanes, results, now))
+        quickest = min(quickest, _take_packet(state, Header._make(fields), lanes, results, now))
         hears = core.round_target > 0 and not core.tells_losses
         core.echo += ecn and core.completed > completed and hears
     return quickest
 
 
-def _take_packet(
-    state: CoreState, header: wire.Header, lanes: NDArray[Any], results: _Results, now: int
-) -> int:
+def _take_packet(state: CoreState, header: Header, lanes: NDArray[Any], results: _Results, now: int) -> int:
     """Check one packet and take it in. Returns a round trip time, `NEVER` if it gives none."""
     core = state.struct
     chain = header.psn % core.window
@@ -526,7 +525,7 @@ def _take_packet(
     return _take_result(state, header, lanes[: 4 * core.lanes], chain, results, now)
 
 
-def _refusal(state: CoreState, header: wire.Header, lane_bytes: int, chain: int) -> Counter | None:
+def _refusal(state: CoreState, header: Header, lane_bytes: int, chain: int) -> Counter | None:
     core = state.struct
     if header.version_kind >> 4 != wire.INA_VERSION:
         return Counter.BAD_VERSION
@@ -552,7 +551,7 @@ def _refusal(state: CoreState, header: wire.Header, lane_bytes: int, chain: int)
 
 
 def _take_result(
-    state: CoreState, header: wire.Header, lanes: NDArray[Any], chain: int, results: _Results, now: int
+    state: CoreState, header: Header, lanes: NDArray[Any], chain: int, results: _Results, now: int
 ) -> int:
     """Take in a result that has passed every check. Returns its round trip time, `NEVER` if ambiguous."""
     core = state.struct
@@ -662,7 +661,7 @@ def _settle(state: CoreState) -> None:
             core.round_waits = marks >> 8
 
 
-def _note_marks(state: CoreState, header: wire.Header, chain: int, announced: bool, sample: int) -> None:
+def _note_marks(state: CoreState, header: Header, chain: int, announced: bool, sample: int) -> None:
     """Note what a result brought, for when its round counts it."""
     core = state.struct
     marks = Mark.ECN if header.flags & wire.FLAG_ECN else Mark(0)
@@ -680,7 +679,7 @@ def _note_marks(state: CoreState, header: wire.Header, chain: int, announced: bo
     state.marks[chain] = before | int(marks) | waits
 
 
-def _keep_answer(state: CoreState, header: wire.Header, lanes: NDArray[Any], chain: int) -> None:
+def _keep_answer(state: CoreState, header: Header, lanes: NDArray[Any], chain: int) -> None:
     """Keep what a reminder of this packet asks for: the result, in a frame of ours.
 
     Or, if the values went elsewhere, our own contribution. Of a RAW sum that must be RAW; so may be any of
@@ -705,7 +704,7 @@ def _keep_answer(state: CoreState, header: wire.Header, lanes: NDArray[Any], cha
     answer["flags"] = header.flags & told | wire.FLAG_RESEND
 
 
-def _take_status(state: CoreState, header: wire.Header, chain: int, now: int) -> None:
+def _take_status(state: CoreState, header: Header, chain: int, now: int) -> None:
     """Note who has contributed to a packet that we wait for.
 
     Where we are counted, but the next time-out is the longest, that is not waited for to take along a sum in
@@ -752,7 +751,7 @@ def _ask_for_hindrance(state: CoreState, psn: int, now: int) -> None:
         _send_along(state, chain)
 
 
-def _take_reminder(state: CoreState, header: wire.Header, chain: int, now: int) -> None:
+def _take_reminder(state: CoreState, header: Header, chain: int, now: int) -> None:
     """Send what the fallback server lacks of us: the packet in flight, or the answer that we kept.
 
     What is not sent yet is noted, and goes that way when it goes: it may be of the next collective.

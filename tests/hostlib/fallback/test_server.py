@@ -130,7 +130,7 @@ def test_a_switch_that_is_gone_is_survived(switch: socket.socket, server: Fallba
         ('{"remove": 8}', "job 8 is not served"),
         ('{"remove": "7"}', "remove is '7', must be the id of a job"),
         ('{"add": 7}', "a job is 7, must be an object"),
-        ('{"add": {"job": 7}}', "epoch is missing"),
+        ('{"add": {"job": 7}}', "epoch, tree is missing"),
         ('{"add": {"job": 7, "epoch": 1, "tree": {"0": [0]}, "colour": 1}}', "unknown fields colour"),
         ('{"add": {"job": true, "epoch": 1, "tree": {"0": [0]}}}', "job is True, must be a whole number"),
         ('{"add": {"job": 7, "epoch": 1, "tree": {"0": [1]}}}', "tree: ranks are [1], must be 0..n-1"),
