@@ -94,7 +94,7 @@ def test_an_interrupt_at_any_point_of_a_job_ends_it_or_does_no_harm() -> None:
             with suppress(Interrupted):
                 assert np.array_equal(comm.allreduce(2 * one), 2 * one), where
         if not where:
-            assert {"Communicator._run", "Window.begin", "Link.pump", "Window.numeric_errors"} <= met
+            assert {"CallOrder._run", "Window.begin", "Link.pump", "Window.numeric_errors"} <= met
             return
 
 
