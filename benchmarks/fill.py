@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
@@ -17,8 +18,14 @@ from controller.errors import ControllerError
 from ina.cli.command import Result, count, print_json, rate, seconds
 from ina.cli.output import table
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Option = tuple[tuple[str, ...], dict[str, Any]]
 Seed = Annotated[int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same work.")]
+
+
+UNITS: Mapping[str, Callable[[float], str]] = {"_per_s": count, "_bps": rate, "_s": seconds}
+"""Functions that show the numbers of a column, by the end of its name; the first that fits counts."""
 
 
 def option(*names: str, **given: Any) -> Option:
@@ -80,6 +87,13 @@ def serve(prog: str, doc: str | None, *commands: Command) -> None:
     print_rows(title, rows)
 
 
+def timed(work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> tuple[T, float]:
+    """Return the result of a call, and how long the call took, in seconds."""
+    began = time.perf_counter()
+    found = work(*arguments, **options)
+    return found, time.perf_counter() - began
+
+
 def print_rows(title: str, rows: Sequence[Mapping[str, object]]) -> None:
     """Print rows as a table, with the columns of the first row."""
     columns = list(rows[0])
@@ -90,12 +104,9 @@ def text(column: str, value: object) -> str:
     """Format a cell by its unit, the end of the column's name."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return "" if value is None else str(value)
-    if column.endswith("_per_s"):
-        return count(value)
-    if column.endswith("_bps"):
-        return rate(value)
-    if column.endswith("_s"):
-        return seconds(value)
+    for ending, shown in UNITS.items():
+        if column.endswith(ending):
+            return shown(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if value >= 100 else f"{value:.3f}"
 
 

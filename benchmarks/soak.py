@@ -95,10 +95,7 @@ def _seeds(run: Run) -> list[str]:
 
 
 def _total(runs: Sequence[Run], name: str) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for run in runs:
-        total.update(run[name])
-    return total
+    return sum((Counter(run[name]) for run in runs), Counter[str]())
 
 
 def tables(runs: Sequence[Run]) -> str:

@@ -17,17 +17,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from rich.table import Table
 
 from benchmarks.fill import console, option, parse_options
+from benchmarks.p4.p4testgen import BACKENDS, P4C_ERROR
+from controller.vocabulary.lists import by_key
 from softswitch.compiler import CompileError, Unsupported, compile_file, p4info, preprocess_file
 from softswitch.engine.emit_c import emit_c
 from softswitch.stf import ScriptError, parse_script, run_script
@@ -37,8 +37,6 @@ SHOWN = 5
 """Number of programs that a row of the table names."""
 
 _P4C_PLACE = re.compile(r"^([^\s(]+)\((\d+)\)", re.MULTILINE)
-_P4C_MESSAGE = re.compile(r"^(?:[^\s(]+\(\d+\): )?(?:\[--Werror=[\w-]+\] )?error: (.*)$", re.MULTILINE)
-_BACKENDS: tuple[Literal["compiled", "interpreter"], ...] = ("compiled", "interpreter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ def try_error(path: Path, *, include: Path) -> Found:
     text = output.read_text(errors="replace") if output.exists() else ""
     places = {(Path(file).name, int(line)) for file, line in _P4C_PLACE.findall(text)}
     wrong = [error for error in errors if not isinstance(error, Unsupported) and error.message != NO_PACKAGE]
-    messages = tuple(map(str, errors)), tuple(_P4C_MESSAGE.findall(text))
+    messages = tuple(map(str, errors)), tuple(P4C_ERROR.findall(text))
     if not wrong:
         unsupported = [error for error in errors if isinstance(error, Unsupported)]
         if unsupported:
@@ -122,7 +120,7 @@ def try_script(path: Path, *, include: Path) -> Found | None:
     try:
         statements = parse_script(script.read_text())
         program = compile_file(path, include_dirs=[include])
-        reports = {each: run_script(program, statements, backend=each) for each in _BACKENDS}
+        reports = {each: run_script(program, statements, backend=each) for each in BACKENDS}
     except (CompileError, ScriptError) as error:
         return Found(path.name, "refused", _general(error.message), (str(error),))
     failures = [
@@ -158,15 +156,11 @@ def _general(message: str) -> str:
 
 
 def _table(name: str, found: Sequence[Found]) -> Table:
-    outcomes: Mapping[str, list[Found]] = defaultdict(list)
-    for each in found:
-        outcomes[each.outcome].append(each)
+    outcomes = by_key((each.outcome, each) for each in found)
     table = Table("outcome", "cause", "programs", "among them", title=f"{name}: {len(found)} programs")
     for outcome, programs in sorted(outcomes.items(), key=lambda item: -len(item[1])):
         table.add_row(outcome, "", str(len(programs)), "", style="bold")
-        causes: Mapping[str, list[str]] = defaultdict(list)
-        for each in programs:
-            causes[each.cause].append(each.program)
+        causes = by_key((each.cause, each.program) for each in programs)
         for cause, names in sorted(causes.items(), key=lambda item: -len(item[1])):
             if cause:
                 table.add_row("", cause, str(len(names)), " ".join(names[:SHOWN]))

@@ -32,6 +32,7 @@ from typing import Final, Literal
 
 from benchmarks.fill import check, console, option, parse_options, publish
 from bmv2_topos.harness import markdown
+from controller.vocabulary.lists import by_key
 from softswitch.compiler import CompileError, compile_file, ir
 from softswitch.stf import ScriptError, parse_script, run_script
 from softswitch.stf.script import NoPacket, Statement
@@ -43,7 +44,7 @@ BACKENDS: Final[tuple[Literal["compiled", "interpreter"], ...]] = ("compiled", "
 OUTCOMES: Final = ("passed", "failed", "refused")
 
 _MAIN = re.compile(r"\bmain\s*;")
-_ERROR = re.compile(r"^(?:[^\s(]+\(\d+\): )?(?:\[--Werror=[\w-]+\] )?error: (.*)$", re.MULTILINE)
+P4C_ERROR = re.compile(r"^(?:[^\s(]+\(\d+\): )?(?:\[--Werror=[\w-]+\] )?error: (.*)$", re.MULTILINE)
 _PROBLEM = re.compile(r"^(?:Compiler Bug|Unimplemented compiler support).*", re.MULTILINE)
 
 
@@ -214,7 +215,9 @@ def made(
         return f"no test in {time_limit_s:g} s"
     if not done.returncode:
         return "it finds no path that it can test"
-    problems = _ERROR.findall(done.stdout) or _PROBLEM.findall(done.stdout) or done.stdout.splitlines()[-1:]
+    problems = (
+        P4C_ERROR.findall(done.stdout) or _PROBLEM.findall(done.stdout) or done.stdout.splitlines()[-1:]
+    )
     return problems[0] if problems else f"it ended with {done.returncode}"
 
 
@@ -250,11 +253,8 @@ def _general(message: str) -> str:
 
 def counts(found: Sequence[Found]) -> str:
     """Return the table of programs and tests by source and chip."""
-    groups: dict[tuple[str, str], list[Found]] = {}
-    for each in found:
-        groups.setdefault((each.source, each.chip), []).append(each)
     lines = []
-    for group, rows in groups.items():
+    for group, rows in by_key(((each.source, each.chip), each) for each in found).items():
         total = sum((Counter(each.outcomes) for each in rows), Counter[str]())
         tested = sum(not each.no_tests for each in rows)
         numbers = [len(rows), tested, total.total(), *(total[outcome] for outcome in OUTCOMES)]

@@ -15,6 +15,7 @@ from typing import Final
 from bmv2_topos.harness import Call, Experiment, ResultRow, column, columns, grouped, markdown, selected
 from controller.simulator.network.run import NetworkSettings, NetworkTask, run_network
 from controller.vocabulary import Job, Topology, fabrics
+from controller.vocabulary.lists import by_key
 
 SEEDS: Final = (0, 1, 2, 3, 4, 1001, 1002, 1003, 1004, 1005)
 """Seeds; the latter half was drawn after the policies were finished."""
@@ -115,17 +116,15 @@ def simulated(setting: Setting, policy: str, seed: int) -> ResultRow:
     task = NetworkTask(jobs=jobs, topology=topology, scheduler=setting.scheduler, settings=chosen)
     outcome = run_network(task)
     found, metrics = outcome.simulated, outcome.metrics
-    times: dict[bool, list[float]] = {True: [], False: []}
-    for each in found.result.jobs:
-        if each.completed:
-            times[found.jobs[each.spec.name].deadline_s is not None].append(each.jct_s)
+    completed = [each for each in found.result.jobs if each.completed]
+    times = by_key((found.jobs[each.spec.name].deadline_s is not None, each.jct_s) for each in completed)
     return {
         "deadlines": metrics.deadlines,
         "missed": metrics.missed,
         "broken": metrics.broken,
         "ended": metrics.ended,
-        "due_s": statistics.fmean(times[True]) if times[True] else None,
-        "others_s": statistics.fmean(times[False]) if times[False] else None,
+        "due_s": statistics.fmean(times[True]) if True in times else None,
+        "others_s": statistics.fmean(times[False]) if False in times else None,
     }
 
 

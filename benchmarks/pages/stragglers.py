@@ -5,6 +5,7 @@ One of its workers computes slowly, or has a slow link.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any, Final
@@ -99,12 +100,8 @@ def measure(report: Report) -> ResultRow:
 
 def _settled(iteration_s: Sequence[float], until_s: float) -> float | None:
     """Return the mean iteration time after the first few, until the other job has ended."""
-    ends_s = 0.0
-    taken = []
-    for place, took_s in enumerate(iteration_s):
-        ends_s += took_s
-        if place >= SETTLED and ends_s <= until_s:
-            taken.append(took_s)
+    times = list(zip(iteration_s, itertools.accumulate(iteration_s), strict=True))
+    taken = [took_s for took_s, end_s in times[SETTLED:] if end_s <= until_s]
     return fmean(taken) if taken else None
 
 

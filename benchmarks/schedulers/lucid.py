@@ -12,14 +12,13 @@ import argparse
 import math
 import random
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.fill import Command, option, serve
+from benchmarks.fill import Command, option, serve, timed
 from benchmarks.schedulers.trace_files import resolved
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import Submission
@@ -108,15 +107,13 @@ def run(name: str, policy: str, specs: Sequence[Submission], config: SimulationC
     """Simulate one policy; return the figures that are compared with the public simulator's."""
     policy, settings = resolved(policy)
     policy_run = make(policy, replace(config, settings=settings))
-    began = time.perf_counter()
-    jobs = policy_run.run(specs, config.cluster).jobs
-    took_s = time.perf_counter() - began
-    jcts = [job.jct_s for job in jobs]
+    result, took_s = timed(policy_run.run, specs, config.cluster)
+    jcts = [job.jct_s for job in result.jobs]
     return {
         "policy": name,
         "average_s": statistics.fmean(jcts),
         "p99_s": float(np.percentile(jcts, 99)),
-        "last_end_s": max(job.finish_s for job in jobs),
+        "last_end_s": max(job.finish_s for job in result.jobs),
         "wall_s": took_s,
     }
 

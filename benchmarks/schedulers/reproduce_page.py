@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bmv2_topos.harness import markdown
+from controller.vocabulary.lists import by_key
 
 ResultRow = dict[str, Any]
 Column = tuple[str, str, str]
@@ -111,10 +112,7 @@ LUCID_CODED: Sequence[Column] = (
 
 def by(rows: Sequence[ResultRow], key: str) -> dict[str, list[ResultRow]]:
     """Return the rows by the value of `key`, in the order of their first occurrence."""
-    found: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        found.setdefault(row[key], []).append(row)
-    return found
+    return by_key((row[key], row) for row in rows)
 
 
 UNTIMED = "Without a time: these were run again beside other work."

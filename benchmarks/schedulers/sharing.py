@@ -16,14 +16,13 @@ import argparse
 import math
 import random
 import statistics
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fill import Command, option, serve
+from benchmarks.fill import Command, option, serve, timed
 from controller.policies.scheduling import Policy, Submission
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.sharing.family import (
@@ -251,9 +250,8 @@ def run(
     cost: PreemptionCost,
 ) -> ResultRow:
     """Simulate one policy."""
-    began = time.perf_counter()
-    result = simulate(specs, cluster, policy, InterferenceSpeed(truth, cost=cost))
-    took_s = time.perf_counter() - began
+    speed = InterferenceSpeed(truth, cost=cost)
+    result, took_s = timed(simulate, specs, cluster, policy, speed)
     metrics = measure(result)
     span_s = (result.end_s - result.begin_s) * cluster.gpus
     return {

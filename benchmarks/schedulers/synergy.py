@@ -24,14 +24,13 @@ import argparse
 import math
 import random
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.fill import Command, option, serve
+from benchmarks.fill import Command, option, serve, timed
 from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import RoundSpeed, replica_demands, replica_policy
 from controller.policies.scheduling.errors import BadSpec
@@ -182,6 +181,8 @@ BASELINES: Mapping[str, Callable[[Sequence[Demand], Servers], SharePlan]] = {
     "tune+top-up": tune_and_top_up,
 }
 ROUND_S = 300.0
+TIMES = 5
+"""Number of runs of an allocator on the same jobs, of which the fastest counts."""
 STATIC_S = ROUND_S - 1
 """Start of a static replay here, seconds: the public simulator's first round comes one second later."""
 
@@ -202,17 +203,31 @@ def mix(text: str) -> list[float]:
 
 
 def run_allocators(options: argparse.Namespace) -> tuple[list[dict[str, object]], str]:
-    """Compare the allocators."""
-    rows = measure(
-        matrix=options.matrix,
-        servers=options.servers,
-        cpus_per_gpu=options.cpus_per_gpu,
-        mix=dict(zip(KINDS, options.mix, strict=True)),
-        sizes=options.sizes,
-        seeds=options.seeds,
-        pruned=options.pruned,
-    )
-    return rows, f"{options.servers * 8} GPUs, {options.seeds} seeds"
+    """Run all allocators on the same jobs, for each seed."""
+    shape = server_shape(options.cpus_per_gpu)
+    profiles, kinds = models(options.matrix, shape)
+    matrices = {name: profile.sensitivity for name, profile in profiles.items()}
+    weights, gpus = dict(zip(KINDS, options.mix, strict=True)), options.servers * 8
+    equal = Servers.equal(options.servers, shape)
+    results: dict[str, list[tuple[float, float, float, float, float]]] = {}
+    for seed in range(options.seeds):
+        jobs, opt_jobs = (
+            draw(
+                matrices, kinds, weights, gpus=gpus, server=shape, seed=seed, sizes=options.sizes, prune=prune
+            )
+            for prune in (True, options.pruned)
+        )
+        optimum, opt_s = timed(opt, opt_jobs, equal)
+        best = optimum.plan.throughput
+        results.setdefault("opt", []).append((best, 1.0, best / optimum.bound, opt_s, 1.0))
+        for name, allocate in BASELINES.items():
+            runs = [timed(allocate, jobs, equal) for _ in range(TIMES)]
+            took, value = min(each_s for _, each_s in runs), runs[-1][0].throughput
+            results.setdefault(name, []).append(
+                (value, value / best, value / optimum.bound, took, opt_s / took)
+            )
+    rows = [summarise(name, values) for name, values in results.items()]
+    return rows, f"{gpus} GPUs, {options.seeds} seeds"
 
 
 def run_end_to_end(options: argparse.Namespace) -> tuple[list[dict[str, object]], str]:
@@ -237,14 +252,13 @@ def run_end_to_end(options: argparse.Namespace) -> tuple[list[dict[str, object]]
     found: dict[str, dict[str, float]] = {}
     for allocator in ("opt", "proportional", "tune", "tune+top-up"):
         policy = synergy("fifo", allocator, demand_of)
-        began = time.perf_counter()
-        jobs = simulate(specs, cluster, policy, ShareSpeed(demand_of), interval_s=ROUND_S).jobs
-        took = time.perf_counter() - began
-        jcts = [job.finish_s - job.spec.arrival_s for job in jobs]
+        speed = ShareSpeed(demand_of)
+        result, took = timed(simulate, specs, cluster, policy, speed, interval_s=ROUND_S)
+        jcts = [job.jct_s for job in result.jobs]
         found[allocator] = {
             "average_h": statistics.fmean(jcts) / 3600,
             "p99_h": float(np.percentile(jcts, 99)) / 3600,
-            "makespan_h": max(job.finish_s for job in jobs) / 3600,
+            "makespan_h": max(job.finish_s for job in result.jobs) / 3600,
             "wall_s": took,
         }
     best = found["opt"]
@@ -283,11 +297,8 @@ def run_published(options: argparse.Namespace) -> tuple[list[dict[str, object]],
         wants = replica_demands(profiles, shape, mode=mode)
         speed = RoundSpeed(wants)
         policy = replica_policy(order, mode, wants, servers=Servers.equal(options.servers, shape))
-        began = time.perf_counter()
-        setup = SteppedRun(policy, speed, ROUND_S)
-        jobs = setup.run(specs, cluster).jobs
-        took = time.perf_counter() - began
-        ends = {job.spec.name: job.finish_s for job in jobs}
+        result, took = timed(SteppedRun(policy, speed, ROUND_S).run, specs, cluster)
+        ends = {job.spec.name: job.finish_s for job in result.jobs}
         jcts = [ends[spec.name] - spec.arrival_s for number, spec in enumerate(specs) if number in counted]
         rows.append(
             {
@@ -311,57 +322,6 @@ def models(matrix: Path | None, shape: ServerShape) -> tuple[dict[str, ModelProf
     if matrix is None:
         return model_profiles(shape), MADE_UP_KINDS
     return read_profiles(matrix, cpus_per_gpu=round(shape.fair_cpus)), MEASURED_KINDS
-
-
-def measure(
-    *,
-    matrix: Path | None,
-    servers: int,
-    cpus_per_gpu: int,
-    mix: Mapping[str, float],
-    sizes: Sequence[int],
-    seeds: int,
-    pruned: bool,
-) -> list[dict[str, object]]:
-    """Run all allocators on the same jobs, for each seed."""
-    shape = server_shape(cpus_per_gpu)
-    profiles, kinds = models(matrix, shape)
-    matrices = {name: profile.sensitivity for name, profile in profiles.items()}
-    equal = Servers.equal(servers, shape)
-    results: dict[str, list[tuple[float, float, float, float, float]]] = {}
-    for seed in range(seeds):
-        drawn = [
-            draw(matrices, kinds, mix, gpus=servers * 8, server=shape, seed=seed, sizes=sizes, prune=prune)
-            for prune in (True, pruned)
-        ]
-        jobs, opt_jobs = drawn
-        began = time.perf_counter()
-        optimum = opt(opt_jobs, equal)
-        opt_s = time.perf_counter() - began
-        best = optimum.plan.throughput
-        results.setdefault("opt", []).append((best, 1.0, best / optimum.bound, opt_s, 1.0))
-        for name, allocate in BASELINES.items():
-            took, plan = fastest_of(5, allocate, jobs, equal)
-            value = plan.throughput
-            results.setdefault(name, []).append(
-                (value, value / best, value / optimum.bound, took, opt_s / took)
-            )
-    return [summarise(name, values) for name, values in results.items()]
-
-
-def fastest_of(
-    times: int,
-    allocate: Callable[[Sequence[Demand], Servers], SharePlan],
-    jobs: Sequence[Demand],
-    servers: Servers,
-) -> tuple[float, SharePlan]:
-    """Return the shortest of several run times, in seconds, and the plan."""
-    took = float("inf")
-    for _ in range(times):
-        began = time.perf_counter()
-        plan = allocate(jobs, servers)
-        took = min(took, time.perf_counter() - began)
-    return took, plan
 
 
 def summarise(name: str, values: Sequence[tuple[float, float, float, float, float]]) -> dict[str, object]:

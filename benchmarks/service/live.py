@@ -20,6 +20,7 @@ from bmv2_topos.testbeds.netns.names import interface, namespace, prefix
 from bmv2_topos.testbeds.netns.namespaces import existing
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
 from controller.interrupts import exit_on_signals
+from controller.vocabulary.lists import by_key
 from ina.run.client import Client
 
 ROOT = Path(__file__).parents[2]
@@ -88,6 +89,17 @@ def command(*words: object, within_s: float = PATIENCE_S) -> subprocess.Complete
         timeout=within_s,
         stdin=subprocess.DEVNULL,
     )
+
+
+def commands() -> Mapping[int, str]:
+    """Return the command lines of all processes, by number."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended
+                words = (folder / "cmdline").read_bytes().decode().split("\0")
+                found[int(folder.name)] = " ".join(words).strip()
+    return found
 
 
 @dataclass(slots=True)
@@ -195,16 +207,15 @@ class Testbed:
 
     def processes(self) -> dict[str, list[str]]:
         """Return the command lines of the processes at each server."""
-        found: dict[str, list[str]] = {}
-        for server in self.state.topology.servers:
-            listed = subprocess.run(
-                ["ip", "netns", "pids", namespace(self.name, server.name)], capture_output=True, text=True
-            )
-            for process in listed.stdout.split():
-                with contextlib.suppress(OSError):  # it has ended
-                    line = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-                    found.setdefault(server.name, []).append(line)
-        return found
+        servers = [server.name for server in self.state.topology.servers]
+        listing = {name: ("ip", "netns", "pids", namespace(self.name, name)) for name in servers}
+        found = {
+            name: subprocess.run(argv, capture_output=True, text=True).stdout.split()
+            for name, argv in listing.items()
+        }
+        lines = commands()
+        pairs = ((name, int(process)) for name, processes in found.items() for process in processes)
+        return by_key((name, lines[process]) for name, process in pairs if process in lines)
 
     def reap(self) -> None:
         """End the restarted switches, which are children of this process."""

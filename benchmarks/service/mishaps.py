@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.service.live import ROOT, SIZE_BYTES, Controller, Testbed
+from benchmarks.service.live import ROOT, SIZE_BYTES, Controller, Testbed, commands
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet
@@ -63,16 +63,6 @@ def grown(name: str, rests: Size, new: Size) -> Iterator[str]:
         yield f"{name} has {rests.files} files open at rest, and {new.files} when it is new"
     if rests.memory_kib > MOST_MEMORY * new.memory_kib:
         yield f"{name} holds {rests.memory_kib} KiB at rest, and {new.memory_kib} KiB when it is new"
-
-
-def commands() -> Mapping[int, str]:
-    """Return the command lines of all processes, by number."""
-    found = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError):  # it has ended
-                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return found
 
 
 def fallback_servers(testbed: str, server: str = "") -> list[int]:

@@ -8,9 +8,8 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
@@ -18,7 +17,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.fill import Seed, show
+from benchmarks.fill import Seed, show, timed
 from bmv2_topos.testbeds.virtual import (
     Placement,
     VirtualSettings,
@@ -42,14 +41,6 @@ Figures = dict[str, float | int | str]
 Many = Annotated[int, typer.Option(min=1, max=1_000_000)]
 
 MOST_EXACT = 2_000
-
-
-@contextmanager
-def _timed(found: Figures) -> Iterator[None]:
-    begin, processor = time.perf_counter(), time.process_time()
-    yield
-    found["time_s"] = time.perf_counter() - begin
-    found["processor_s"] = time.process_time() - processor
 
 
 def losses_against_exact(profiles: Sequence[Profile], *, members: int | None = None) -> list[float]:
@@ -94,9 +85,7 @@ def measure_grouping(jobs: int, *, resources: int = 4, kinds: int = 0, seed: int
     group(profiles(8, resources, 0, seed))
     found: Figures = {"jobs": jobs, "resources": resources, "kinds": kinds}
     given = profiles(jobs, resources, kinds, seed)
-    started = time.perf_counter()
-    plans = group(given)
-    time_s = time.perf_counter() - started
+    plans, time_s = timed(group, given)
     total = sum(plan.interleaving.efficiency for plan in plans)
     found |= {"groups": len(plans), "time_s": time_s, "jobs_per_s": jobs / time_s}
     return found | {"total_efficiency": total, "mean_efficiency": total / max(1, len(plans))}
@@ -130,11 +119,14 @@ def measure_cluster(
     parts = fabrics.Parts(gpus=gpus, trunk_bps=200e9)
     topology = fabrics.leaf_spine(8, max(1, servers // 16), min(servers, 16), parts)
     batch = generate.generate(jobs, topology, seed=settings.seed, gap_s=gap_s)
-    found: Figures = {"jobs": jobs, "servers": len(topology.servers), "gpus": topology.gpus}
-    with _timed(found):
-        done = run_network(NetworkTask(jobs=batch, topology=topology, scheduler=scheduler, settings=settings))
+    task = NetworkTask(jobs=batch, topology=topology, scheduler=scheduler, settings=settings)
+    done, time_s = timed(run_network, task)
     metrics = done.metrics
-    return found | {
+    return {
+        "jobs": jobs,
+        "servers": len(topology.servers),
+        "gpus": topology.gpus,
+        "time_s": time_s,
         "processor_s": done.cpu_s,
         "makespan_s": metrics.makespan_s,
         "gpu_busy": metrics.gpu_busy,

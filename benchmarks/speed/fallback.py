@@ -7,12 +7,8 @@ process's own processor time: payload bits of contributions.
 
 from __future__ import annotations
 
-import contextlib
-import json as json_module
 import socket
-import subprocess
 import time
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,10 +16,11 @@ import typer
 
 from benchmarks.fill import show
 from hostlib import wire
-from hostlib.launch import command_line
 from hostlib.wire.tree import Tree
 from ina.cli import options
 from ina.cli.command import Failure, Json
+from ina.run.fallback.process import TITLE
+from ina.run.launch.server_process import ServerProcess
 
 UDP_SEGMENT, UDP_GRO = 103, 104  # udp(7)
 JOB = 7
@@ -94,31 +91,9 @@ class _Driver:
         return len(psns)
 
 
-@contextlib.contextmanager
-def _server(switch: tuple[str, int], lanes: int) -> Iterator[subprocess.Popen[str]]:
-    address = f"{switch[0]}:{switch[1]}"
-    with subprocess.Popen(
-        command_line.ina("fallback", "--switch", address, "--lanes", str(lanes)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-
-
-def _ask(process: subprocess.Popen[str], command: object) -> dict[str, Any]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    print(json_module.dumps(command), file=process.stdin, flush=True)
-    return _hear(process)
-
-
-def _hear(process: subprocess.Popen[str]) -> dict[str, Any]:
-    assert process.stdout is not None
-    answer: dict[str, Any] = json_module.loads(process.stdout.readline() or '{"error": "the server ended"}')
+def _ask(server: ServerProcess, command: object) -> dict[str, Any]:
+    server.say(command)
+    answer = server.hear() or {"error": "the server ended"}
     if "error" in answer:
         raise RuntimeError(answer["error"])
     return answer
@@ -146,28 +121,29 @@ def measure(
         also per second of wall time, driver included, and both times.
 
     Raises:
-        RuntimeError: the server did not start, lost something or summed wrongly.
+        ProcessFailed: the server did not start.
+        RuntimeError: it ended, lost something or summed wrongly.
         TimeoutError: it does not answer.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
         sock.bind(("127.0.0.1", 0))
         sock.settimeout(10)
-        with _server(sock.getsockname(), lanes) as process:
-            ready = _hear(process)["ready"]
-            host, port = ready["local"].split(":")
+        address = ":".join(map(str, sock.getsockname()))
+        with ServerProcess("fallback", TITLE, ("--switch", address, "--lanes", str(lanes))) as server:
+            host, port = server.ready()["ready"]["local"].split(":")
             sock.connect((host, int(port)))
             tree = Tree.star(workers).to_json()
-            _ask(process, {"add": {"job": JOB, "epoch": EPOCH, "tree": tree, "window": window}})
+            _ask(server, {"add": {"job": JOB, "epoch": EPOCH, "tree": tree, "window": window}})
             driver = _Driver(sock, lanes, workers, window, batch)
             psns = max(1, contributions // workers)
             warm_up = min(psns, 4 * window)
             driver.run(range(warm_up))
-            before = _ask(process, {"statistics": True})["statistics"]
+            before = _ask(server, {"statistics": True})["statistics"]
             started = time.perf_counter()
             driver.run(range(warm_up, warm_up + psns))
             wall = time.perf_counter() - started
-            after = _ask(process, {"statistics": True})["statistics"]
+            after = _ask(server, {"statistics": True})["statistics"]
     cpu = after["cpu_s"] - before["cpu_s"]
     counted = [each["jobs"][str(JOB)]["gradient_bytes"] for each in (before, after)]
     merged = [each["jobs"][str(JOB)]["merged"] for each in (before, after)]

@@ -127,9 +127,8 @@ def draw_schedule(seed: int, testbed: SoakTestbed | None = None) -> SoakSchedule
         for job in drawn
     )
     jobs = tuple(replace(job, collectives=_draw_named(seed, job)) for job in jobs)
-    least = sum(max(len(testbed.topology.switches), len(p.workers)) for p in testbed.placements)
-    least = max(least, len(testbed.placements) * max(len(p.workers) for p in testbed.placements))
-    least = max(least, len(testbed.placements) * len(testbed.topology.switches))
+    workers, switches = [len(each.workers) for each in testbed.placements], len(testbed.topology.switches)
+    least = len(workers) * max(*workers, switches)
     links, coalesce_us = _draw_links(draw, testbed.topology), draw.choice((0, 0, 3, 20))
     draw.random(), draw.random()  # unused draws, kept so that every seed still gives the same schedule
     schedule = SoakSchedule(

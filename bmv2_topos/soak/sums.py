@@ -116,10 +116,8 @@ class SoakSum:
         packets of every shard, and so on."""
         stacked = np.stack(self.inputs)
         with np.errstate(all="ignore"):
-            total = stacked[0].astype(np.float64)
-            for row in stacked[1:]:  # in the order of the ranks, as the fallback server does
-                total = total + row
-        self.exact: NDArray[np.float64] = total
+            # row by row: NumPy adds in the order of the ranks, as the fallback server does
+            self.exact: NDArray[np.float64] = stacked.sum(axis=0, dtype=np.float64)
         packets = len(self.starts)
         self.nonfinite = np.zeros(packets, np.bool_)
         """For each packet: whether a value is not finite, which must be reported to every rank."""
@@ -133,9 +131,7 @@ class SoakSum:
         self.raw = np.zeros(packets, np.bool_)
         """For each packet: whether the fallback server sums unscaled values, and rounds only their sum."""
         self.bounds = np.zeros(packets)
-        if not packets:
-            return
-        if moved:
+        if not packets or moved:
             return
         with np.errstate(all="ignore"):
             self._classify(stacked)

@@ -65,14 +65,13 @@ def _step(held: dict[tuple[str, int], Tenure], event: Event) -> Tenure | None:
     assert event.slot is not None
     place = event.place, event.slot
     holder = held.get(place)
-    mine = holder is not None and (holder.job, holder.psn) == (event.job, event.psn)
+    mine = holder if holder and (holder.job, holder.psn) == (event.job, event.psn) else None
     attempt = Attempt(event.time_ns, event.job, event.psn)
     outcome = event.outcome
     if outcome == "collided" and holder is not None:
         holder.attempts.append(attempt)
     elif outcome == "aggregated" and mine:
-        assert holder is not None
-        holder.contributions += 1
+        mine.contributions += 1
     elif outcome in ("aggregated", *_TAKES):
         if holder is not None:
             holder.evicted_by = attempt if outcome in _TAKES else None
@@ -80,9 +79,7 @@ def _step(held: dict[tuple[str, int], Tenure], event: Event) -> Tenure | None:
         held[place] = Tenure(event.place, event.slot, event.job, event.psn, event.time_ns)
         return held[place]
     elif outcome in _ENDS and mine:
-        if outcome == "completed":
-            assert holder is not None
-            holder.contributions += 1
+        mine.contributions += outcome == "completed"
         _end(held, place, event, _ENDS[outcome])
     elif event.kind == wire.KIND_RESULT and outcome == "passed_down" and mine:
         _end(held, place, event, "result passed down")

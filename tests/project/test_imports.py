@@ -147,7 +147,9 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER, "hostlib.launch.command_line"),
     # One BMv2 whose ports are files, and scripts on it.
-    "bmv2_topos.testbeds.bmv2": (*("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, "p4src.messages"),),
+    "bmv2_topos.testbeds.bmv2": (
+        *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, "p4src.messages", "softswitch.p4runtime/"),
+    ),
     "bmv2_topos.scenarios": ("bmv2_topos/*", *CONTROLLER, "p4src.programs"),
     # These compose the packages.
     "ina": ("ina.cli", "hostlib"),

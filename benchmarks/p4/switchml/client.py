@@ -3,46 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import grpc
 
 from p4src.messages import bfruntime
+from softswitch.bfrt.values import Column, TableSpec, Value, bytes_of, column_of, read_data, write_data
 
 PATIENCE_S = 300.0
-Value = int | bool | str | list[int] | list[bool]
 Match = Value | tuple[int, int] | None
 """A field of a key: a value, a value and mask (ternary), a value and length (LPM) or bounds; None: any."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field as the JSON describes it; `match` is empty in data."""
-
-    id: int
-    type: str
-    bits: int
-    repeated: bool
-    match: str
-
-    @classmethod
-    def of(cls, described: Mapping[str, Any]) -> Field:
-        """Return the field that a part of the JSON describes."""
-        kind = described["type"]["type"]
-        bits = (
-            described["type"]["width"]
-            if kind == "bytes"
-            else int(kind.strip("uint") or 0)
-            if "uint" in kind
-            else 0
+def columns_of(described: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """Return the fields that a part of the JSON describes."""
+    return tuple(
+        Column(
+            each["id"],
+            each["name"],
+            each["type"]["type"],
+            each["type"].get("width", 0),
+            each.get("match_type", ""),
+            each["repeated"],
         )
-        return cls(described["id"], kind, bits, described["repeated"], described.get("match_type", ""))
-
-    def raw(self, value: int) -> bytes:
-        """Return a number as whole bytes."""
-        return value.to_bytes((self.bits + 7) // 8, "big")
+        for each in described
+    )
 
 
 class Client:
@@ -103,11 +89,18 @@ class Table:
 
     def __init__(self, client: Client, described: Mapping[str, Any]) -> None:
         self._client = client
-        self.id: int = described["id"]
-        self._key = {field["name"]: Field.of(field) for field in described["key"]}
-        self._data = {field["singleton"]["name"]: Field.of(field["singleton"]) for field in described["data"]}
+        self._spec = TableSpec(
+            described["id"],
+            described["name"],
+            described["table_type"],
+            described["size"],
+            columns_of(described["key"]),
+            columns_of(each["singleton"] for each in described["data"]),
+        )
+        self.id = self._spec.id
+        self._key = {column.name: column for column in self._spec.key}
         self.actions = {
-            action["name"]: (action["id"], {field["name"]: Field.of(field) for field in action["data"]})
+            action["name"]: (action["id"], columns_of(action["data"]))
             for action in described.get("action_specs", ())
         }
 
@@ -172,39 +165,37 @@ class Table:
             entry.key.SetInParent()
         for name, match in (key or {}).items():
             _set_match(entry.key.fields.add(field_id=self._key[name].id), self._key[name], match)
-        fields = dict(self._data)
+        own: tuple[Column, ...] = ()
         if action:
             entry.data.action_id, own = self.actions[action]
-            fields |= own
-        for name, value in data.items():
-            _set_value(entry.data.fields.add(field_id=fields[name].id), fields[name], value)
+        columns = {column.name: column for column in (*self._spec.data, *own)}
+        write_data(entry.data, data, [columns[name] for name in data])
         return entry
 
     def _decoded(self, entry: Any) -> tuple[dict[str, Match], dict[str, Value], str]:
-        keys = {field.id: name for name, field in self._key.items()}
-        key = {keys[f.field_id]: _match_of(f) for f in entry.key.fields}
-        names = {id_: (name, fields) for name, (id_, fields) in self.actions.items()}
-        action, own = names.get(entry.data.action_id, ("", {}))
-        fields = {f.id: name for name, f in (*self._data.items(), *own.items())}
-        return key, {fields[f.field_id]: _value_of(f) for f in entry.data.fields}, action
+        spec = self._spec
+        key = {column_of(spec.key, f.field_id, spec).name: _match_of(f) for f in entry.key.fields}
+        names = {id_: (name, columns) for name, (id_, columns) in self.actions.items()}
+        action, own = names.get(entry.data.action_id, ("", ()))
+        return key, read_data(entry.data.fields, (*spec.data, *own), spec), action
 
 
-def _set_match(to: Any, field: Field, match: Match) -> None:
+def _set_match(to: Any, column: Column, match: Match) -> None:
     if match is None:
-        match = {"Ternary": (0, 0), "LPM": (0, 0), "Range": (0, (1 << field.bits) - 1)}[field.match]
-    if field.match == "Ternary" and isinstance(match, int):
-        match = (match, (1 << field.bits) - 1)
+        match = {"Ternary": (0, 0), "LPM": (0, 0), "Range": (0, (1 << column.bits) - 1)}[column.match]
+    if column.match == "Ternary" and isinstance(match, int):
+        match = (match, (1 << column.bits) - 1)
     if isinstance(match, tuple):
         first, second = match
-        if field.match == "Ternary":
-            to.ternary.value, to.ternary.mask = field.raw(first), field.raw(second)
-        elif field.match == "LPM":
-            to.lpm.value, to.lpm.prefix_len = field.raw(first), second
+        if column.match == "Ternary":
+            to.ternary.value, to.ternary.mask = bytes_of(first, column), bytes_of(second, column)
+        elif column.match == "LPM":
+            to.lpm.value, to.lpm.prefix_len = bytes_of(first, column), second
         else:
-            to.range.low, to.range.high = field.raw(first), field.raw(second)
+            to.range.low, to.range.high = bytes_of(first, column), bytes_of(second, column)
         return
     assert isinstance(match, int)
-    to.exact.value = field.raw(match)
+    to.exact.value = bytes_of(match, column)
 
 
 def _match_of(found: Any) -> Match:
@@ -216,31 +207,6 @@ def _match_of(found: Any) -> Match:
         case "range":
             return _number(found.range.low), _number(found.range.high)
     return _number(found.exact.value)
-
-
-def _set_value(to: Any, field: Field, value: Value) -> None:
-    if field.repeated:
-        kind = to.bool_arr_val if field.type == "bool" else to.int_arr_val
-        kind.SetInParent()
-        kind.val.extend(value)
-    elif isinstance(value, bool):
-        to.bool_val = value
-    elif isinstance(value, str):
-        to.str_val = value
-    else:
-        assert isinstance(value, int)
-        to.stream = field.raw(value)
-
-
-def _value_of(found: Any) -> Value:
-    match found.WhichOneof("value"):
-        case "stream":
-            return _number(found.stream)
-        case "int_arr_val" | "bool_arr_val" as kind:
-            return list(getattr(found, kind).val)
-        case kind:
-            value: Value = getattr(found, kind)
-            return value
 
 
 def _number(data: bytes) -> int:

@@ -19,7 +19,7 @@ from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.lucid.family import Config, Pair, PairSpeed
 from controller.policies.scheduling.lucid.policy import DividedNodes
 from controller.policies.scheduling.lucid.usage import Size
-from controller.policies.scheduling.policy import Decision, Group, JobState, Submission, View
+from controller.policies.scheduling.policy import Decision, Group, JobState, SpeedModel, Submission, View
 from controller.vocabulary import Cluster
 
 Rank = Callable[[JobState], float]
@@ -140,14 +140,10 @@ class Quota:
     def _overtaken_s(self, now_s: float) -> float | None:
         """Return the time at which a running job's rank, less one a second, is below a waiting one's."""
         waiting = sorted(self._rank(job, now_s) for job in self._waiting)
-        first_s = None
-        for group in self._running.values():
-            rank = self._rank(group.jobs[0], now_s)
-            position = bisect_right(waiting, rank)
-            if position:
-                ahead_s = rank - waiting[position - 1]
-                first_s = ahead_s if first_s is None else min(first_s, ahead_s)
-        return None if first_s is None else now_s + max(1, math.floor(first_s) + 1)
+        ranks = [self._rank(group.jobs[0], now_s) for group in self._running.values()]
+        before = ((rank, bisect_right(waiting, rank)) for rank in ranks)
+        ahead_s = [rank - waiting[position - 1] for rank, position in before if position]
+        return now_s + max(1, math.floor(min(ahead_s)) + 1) if ahead_s else None
 
 
 def owed_s(job: JobState, overhead_s: Callable[[int], float]) -> float:
@@ -156,15 +152,11 @@ def owed_s(job: JobState, overhead_s: Callable[[int], float]) -> float:
     return job.preemptions * overhead_s(job.spec.gpus) - paid_s
 
 
-class StopOverhead:
+class StopOverhead(SpeedModel):
     """Speeds of jobs alone, as given; each stop costs `overhead_s` of the GPU count at the next start."""
 
     def __init__(self, overhead_s: Callable[[int], float]) -> None:
         self._overhead_s = overhead_s
-
-    def alone_s(self, job: Submission) -> float:
-        """Return the job's own figure."""
-        return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
         """Return the members' own figures."""

@@ -43,11 +43,9 @@ class Outcome:
 
     def score(self, *, weighted: bool = True) -> Score:
         """Return the times of all jobs, weighted by hosts or not."""
-        total = Score(0.0, 0.0, 0.0)
-        for job in self.jobs:
-            weight = job.request.hosts if weighted else 1
-            total += Score(weight * job.took_s, weight * job.best_s, weight * job.worst_s)
-        return total
+        weights = ((job, job.request.hosts if weighted else 1) for job in self.jobs)
+        scores = (Score(by * job.took_s, by * job.best_s, by * job.worst_s) for job, by in weights)
+        return sum(scores, Score(0.0, 0.0, 0.0))
 
 
 def queue(

@@ -16,12 +16,13 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from controller.vocabulary.lists import by_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,9 +280,7 @@ class Steps:
 
     def run(self, *, end_s: float = math.inf) -> Job | None:
         """Run until a job ends, which is returned and forgotten, or until the first event after `end_s`."""
-        groups: dict[int, list[Job]] = defaultdict(list)
-        for job in self.jobs:
-            groups[job.group].append(job)
+        groups = by_key((job.group, job) for job in self.jobs)
         heap = [(self._due_s(job), job.rank, at) for at, job in enumerate(self.jobs)]
         heapq.heapify(heap)
         while heap and self.now_s <= end_s:

@@ -207,13 +207,10 @@ class _Groups:
 
     def _before(self, groups: Sequence[int], adding: Sequence[int]) -> Score:
         """Return the score of groups that stay apart, and of jobs that stay without switches."""
-        score = Score(0.0, 0.0, 0.0)
-        for group in groups:
-            score += self._share(self._kinds(self._groups[group]))
-        for at in adding:
-            alone = self._share(self._kinds([at]))
-            score += Score(alone.worst, alone.best, alone.worst)
-        return score
+        together = [self._share(self._kinds(self._groups[group])) for group in groups]
+        alone = (self._share(self._kinds([at])) for at in adding)
+        without = (Score(each.worst, each.best, each.worst) for each in alone)
+        return sum([*together, *without], Score(0.0, 0.0, 0.0))
 
     def _merge(self, groups: Sequence[int], adding: Sequence[int]) -> None:
         for group in groups[1:]:

@@ -24,9 +24,8 @@ struct search {
     int32_t *length, *match, *root, *state, *parent, *lightest, *seen, *level, *scratch;
     struct pair *work;
     int32_t stamp;
-    int32_t *queue;
-    size_t head, tail, room;
-    int failed; /* out of memory */
+    int32_t *queue; /* a search puts each node there once at most */
+    int32_t head, tail;
 };
 
 static struct pair *ends_of(const struct search *s, int32_t a, int32_t b)
@@ -60,21 +59,6 @@ static double slack(const struct search *s, int32_t a, int32_t b)
     return edge_slack(s, edge->near, edge->far);
 }
 
-static void append(struct search *s, int32_t node)
-{
-    if (s->tail == s->room) {
-        size_t room = 2 * s->room;
-        int32_t *queue = realloc(s->queue, room * sizeof *queue);
-        if (!queue) {
-            s->failed = 1;
-            return;
-        }
-        s->queue = queue;
-        s->room = room;
-    }
-    s->queue[s->tail++] = node;
-}
-
 static void enqueue(struct search *s, int32_t x)
 {
     int32_t first = 0, last = 0;
@@ -82,7 +66,7 @@ static void enqueue(struct search *s, int32_t x)
     while (first < last) {
         x = s->level[first++];
         if (x <= s->count) {
-            append(s, x);
+            s->queue[s->tail++] = x;
         } else {
             for (int32_t i = 0; i < s->length[x]; i++)
                 s->level[last++] = cycle_of(s, x)[i];
@@ -109,6 +93,15 @@ static int32_t common_ancestor(struct search *s, int32_t u, int32_t v)
     return 0;
 }
 
+static void turn_round(int32_t *cycle, int32_t length)
+{
+    for (int32_t i = 1, j = length - 1; i < j; i++, j--) {
+        int32_t part = cycle[i];
+        cycle[i] = cycle[j];
+        cycle[j] = part;
+    }
+}
+
 /* Return the position of `entry` in the cycle of b, turning the cycle round if it is odd. */
 static int32_t even_position(struct search *s, int32_t b, int32_t entry)
 {
@@ -117,11 +110,7 @@ static int32_t even_position(struct search *s, int32_t b, int32_t entry)
         position++;
     if (position % 2 == 0)
         return position;
-    for (int32_t i = 1, j = length - 1; i < j; i++, j--) {
-        int32_t part = cycle[i];
-        cycle[i] = cycle[j];
-        cycle[j] = part;
-    }
+    turn_round(cycle, length);
     return length - position;
 }
 
@@ -213,11 +202,7 @@ static void shrink(struct search *s, int32_t u, int32_t ancestor, int32_t v)
     cycle[0] = ancestor;
     s->length[b] = 1;
     climb(s, u, ancestor, b);
-    for (int32_t i = 1, j = s->length[b] - 1; i < j; i++, j--) {
-        int32_t part = cycle[i];
-        cycle[i] = cycle[j];
-        cycle[j] = part;
-    }
+    turn_round(cycle, s->length[b]);
     climb(s, v, ancestor, b);
     set_root(s, b, b);
     for (int32_t x = 1; x <= s->top; x++)
@@ -363,7 +348,7 @@ static int augment_once(struct search *s)
         }
     if (s->head == s->tail)
         return 0;
-    while (!s->failed) {
+    for (;;) {
         while (s->head < s->tail) {
             int32_t u = s->queue[s->head++];
             if (s->state[s->root[u]] != INNER && scan(s, u))
@@ -386,7 +371,6 @@ static int augment_once(struct search *s)
             if (s->root[b] == b && s->state[b] == INNER && s->label[b] <= 0.0)
                 expand(s, b);
     }
-    return 0;
 }
 
 static void prepare(struct search *s, const double *weights)
@@ -414,19 +398,18 @@ static void prepare(struct search *s, const double *weights)
 /* Write each node's partner, -1 for none; return 0, or -1 if there is not enough memory. */
 int blossom_match(int32_t count, const double *weights, int32_t *partner)
 {
-    struct search s = {.count = count, .top = count, .most = count + count / 2 + 1, .room = (size_t)count + 1};
+    struct search s = {.count = count, .top = count, .most = count + count / 2 + 1};
     size_t nodes = (size_t)count + 1, all = (size_t)s.most + 1;
-    s.twice = calloc(nodes * nodes, sizeof *s.twice);
-    s.ends = calloc(all * all, sizeof *s.ends);
+    s.twice = calloc(nodes * nodes + all, sizeof *s.twice);
+    s.ends = calloc(all * all + 2 * all, sizeof *s.ends);
     s.linked = calloc(all * all, sizeof *s.linked);
-    s.part = calloc(all * nodes, sizeof *s.part);
-    s.cycle = calloc(all * nodes, sizeof *s.cycle);
-    s.label = calloc(all, sizeof *s.label);
-    s.work = calloc(2 * all, sizeof *s.work);
-    s.length = calloc(9 * all, sizeof *s.length);
-    s.queue = calloc(s.room, sizeof *s.queue);
-    s.failed = !(s.twice && s.ends && s.linked && s.part && s.cycle && s.label && s.work && s.length && s.queue);
-    if (!s.failed) {
+    s.part = calloc(2 * all * nodes, sizeof *s.part);
+    s.length = calloc(10 * all, sizeof *s.length);
+    int enough = s.twice && s.ends && s.linked && s.part && s.length;
+    if (enough) {
+        s.label = s.twice + nodes * nodes;
+        s.work = s.ends + all * all;
+        s.cycle = s.part + all * nodes;
         s.match = s.length + all;
         s.root = s.match + all;
         s.state = s.root + all;
@@ -435,6 +418,7 @@ int blossom_match(int32_t count, const double *weights, int32_t *partner)
         s.seen = s.lightest + all;
         s.level = s.seen + all;
         s.scratch = s.level + all;
+        s.queue = s.scratch + all;
         prepare(&s, weights);
         while (augment_once(&s))
             ;
@@ -445,10 +429,6 @@ int blossom_match(int32_t count, const double *weights, int32_t *partner)
     free(s.ends);
     free(s.linked);
     free(s.part);
-    free(s.cycle);
-    free(s.label);
-    free(s.work);
     free(s.length);
-    free(s.queue);
-    return s.failed ? -1 : 0;
+    return enough ? 0 : -1;
 }

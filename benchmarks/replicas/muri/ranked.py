@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from controller.policies.scheduling.placement import FreeGpus
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.ranked import WaitingJobs, choose_by_rank
+from controller.policies.scheduling.ranked import WaitingJobs, place_by_rank
 from controller.policies.scheduling.tiresias import Tiresias
 
 
@@ -37,24 +37,13 @@ class Repacked:
                 self._waiting.discard(job)  # it came to its end while it was being stopped
         for job in view.arrived:
             self._waiting.add(job, rank(job, now_s))
-        slots = FreeGpus(view.cluster)
-        places: list[tuple[int, ...]] = []
-
-        def fits(gpus: int) -> bool:
-            place = slots.allocate(gpus)
-            if place is not None:
-                places.append(place)
-            return place is not None
-
         held = [(rank(job, now_s), order, job) for order, job in self._running.items()]
-        chosen, started = choose_by_rank(self._waiting, held, fits)
-        for size, count in started.items():
-            self._waiting.drop_first(size, count)
-        self._running = {job.order: job for job in chosen}
+        placed = place_by_rank(self._waiting, held, FreeGpus(view.cluster))
+        self._running = {job.order: job for job, _ in placed}
         for its_rank, order, job in held:
             if order not in self._running:
                 self._waiting.add(job, its_rank)
-        return Decision([Group((job,), place) for job, place in zip(chosen, places, strict=True)])
+        return Decision([Group((job,), place) for job, place in placed])
 
 
 def srtf() -> Repacked:

@@ -22,6 +22,7 @@ from functools import lru_cache
 
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.policy import Group, Submission
+from controller.policies.scheduling.speed import ExclusiveSpeed
 
 SLOTS = 4
 
@@ -112,7 +113,7 @@ class MuriSpeed:
 
 
 @dataclass(frozen=True, slots=True)
-class AntManSpeed:
+class AntManSpeed(ExclusiveSpeed):
     """Guaranteed jobs run as if alone; an opportunistic one uses each resource while those do not.
 
     So it needs several of their rounds. `alone` is a factor on the jobs' own figures.
@@ -136,10 +137,6 @@ class AntManSpeed:
                     rounds = _rounds(stages_of(job.spec), _host(other.spec))
                     iteration_s = max(iteration_s, rounds * other.alone_s)
         return (iteration_s,)
-
-    def restart_s(self, group: Group) -> Sequence[float]:
-        """Return the job's own cost."""
-        return [job.spec.restart_s for job in group.jobs]
 
 
 def stages_of(job: Submission) -> tuple[float, float, float]:

@@ -141,6 +141,34 @@ def choose_by_rank(
     return chosen, started
 
 
+def place_by_rank(
+    waiting: WaitingJobs, running: Iterable[Entry], slots: FreeGpus, *, backfill: bool = True
+) -> list[tuple[JobState, tuple[int, ...]]]:
+    """Choose the running and waiting jobs that fit on free GPUs, lowest rank first, and allocate their GPUs.
+
+    Args:
+        waiting: The waiting jobs; the chosen ones are removed.
+        running: The running jobs with their ranks.
+        slots: The free GPUs.
+        backfill: Whether to continue after the first job that does not fit.
+
+    Returns:
+        The chosen jobs in order of rank, with their GPUs.
+    """
+    places: list[tuple[int, ...]] = []
+
+    def fits(gpus: int) -> bool:
+        place = slots.allocate(gpus)
+        if place is not None:
+            places.append(place)
+        return place is not None
+
+    chosen, started = choose_by_rank(waiting, running, fits, backfill=backfill)
+    for size, count in started.items():
+        waiting.drop_first(size, count)
+    return list(zip(chosen, places, strict=True))
+
+
 def keep_until_repaid(view: View) -> Decision | None:
     """Return a decision that changes nothing, until every start has paid off.
 
@@ -331,19 +359,8 @@ class RankedPolicy:
         return slots
 
     def _fill(self, slots: FreeGpus) -> None:
-        places: list[tuple[int, ...]] = []
-
-        def fits(gpus: int) -> bool:
-            place = slots.allocate(gpus)
-            if place is not None:
-                places.append(place)
-            return place is not None
-
-        chosen, started = choose_by_rank(self._waiting, (), fits, backfill=self._backfill)
-        for job, place in zip(chosen, places, strict=True):
+        for job, place in place_by_rank(self._waiting, (), slots, backfill=self._backfill):
             self._groups[job.order] = Group((job,), place)
-        for size, count in started.items():
-            self._waiting.drop_first(size, count)
 
     def _choose(self, cluster: Cluster, slots: FreeGpus, now_s: float) -> None:
         rank = self._rank
