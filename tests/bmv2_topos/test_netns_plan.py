@@ -27,6 +27,7 @@ from bmv2_topos.testbeds.netns import (
     commands_of,
     testbed,
 )
+from bmv2_topos.testbeds.netns import bmv2
 from bmv2_topos.testbeds.netns.bmv2 import help_text
 from bmv2_topos.testbeds.netns.commands import BMV2, EMBEDDED, Command
 from bmv2_topos.testbeds.netns.embedded import switch_options
@@ -392,3 +393,10 @@ def _end_inside() -> None:
     with exit_on_signals():
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_path_at_which_bmv2_cannot_listen_is_refused() -> None:
+    """It ran without its socket, and a testbed waited for that without end."""
+    assert bmv2.switch_argv({}, Path("/".ljust(bmv2.SOCKET_PATH_BYTES, "a")))
+    with pytest.raises(Unsupported, match="is too long for the path of BMv2's socket"):
+        bmv2.switch_argv({}, Path("/".ljust(bmv2.SOCKET_PATH_BYTES + 1, "a")))

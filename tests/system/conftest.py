@@ -25,9 +25,9 @@ def nothing_left_running() -> Iterator[None]:
 
 
 @pytest.fixture
-def beds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Have a folder of testbeds for a test alone."""
-    monkeypatch.setenv("INA_TESTBEDS", str(folder := tmp_path / "testbeds"))
+def beds(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have a folder of testbeds for a test alone; its path is short, as sockets are below it."""
+    monkeypatch.setenv("INA_TESTBEDS", str(folder := tmp_path_factory.mktemp("beds")))
     return folder
 
 

@@ -8,6 +8,7 @@ P4Runtime is at a Unix socket; every other port that BMv2 opens stays inside its
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,9 @@ SWITCH = "simple_switch_grpc"
 SOURCES = "https://github.com/p4lang"
 PACKAGES = "https://download.opensuse.org/repositories/home:/p4lang"
 """Address of packages built by the p4lang project; no release of Debian or Ubuntu has these packages."""
+SOCKET_PATH_BYTES = 104
+"""Maximum length of the path of P4Runtime's Unix socket: paths of such sockets have at most 107 bytes, and
+another socket of the switch has this one's path and ``.nn``."""
 WIRE_PACKETS = 100_000
 """Number of delayed packets that netem may hold in addition to the packets in the queue; netem counts both
 together."""
@@ -118,7 +122,14 @@ def switch_argv(interfaces: Mapping[int, str], socket: Path, *, pcap: str = "") 
         interfaces: The switch's interfaces by port number.
         socket: Path of P4Runtime's Unix socket.
         pcap: Folder for captures of all ports; empty: no captures.
+
+    Raises Unsupported if the socket's path is too long: the switch would run without a socket.
     """
+    if len(os.fsencode(socket)) > SOCKET_PATH_BYTES:
+        raise Unsupported(
+            f"{socket} is too long for the path of BMv2's socket, which can have {SOCKET_PATH_BYTES} bytes:"
+            " give the testbed a shorter name, or set INA_TESTBEDS to a shorter folder"
+        )
     ports = [word for number, name in interfaces.items() for word in ("-i", f"{number}@{name}")]
     own = ["--notifications-addr", f"ipc://{socket}.nn"] if "--notifications-addr" in help_text() else []
     seen = [f"--pcap={pcap}"] if pcap else []
