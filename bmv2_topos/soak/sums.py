@@ -116,8 +116,12 @@ class SoakSum:
         packets of every shard, and so on."""
         stacked = np.stack(self.inputs)
         with np.errstate(all="ignore"):
-            # row by row: NumPy adds in the order of the ranks, as the fallback server does
-            self.exact: NDArray[np.float64] = stacked.sum(axis=0, dtype=np.float64)
+            total = stacked[0].astype(np.float64)
+            for row in stacked[
+                1:
+            ]:  # in the order of the ranks, as the fallback server does; `sum` has another
+                total = total + row
+        self.exact: NDArray[np.float64] = total
         packets = len(self.starts)
         self.nonfinite = np.zeros(packets, np.bool_)
         """For each packet: whether a value is not finite, which must be reported to every rank."""

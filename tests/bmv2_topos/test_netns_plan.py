@@ -23,11 +23,11 @@ from bmv2_topos.testbeds.netns import (
     NoTestbed,
     Program,
     Unsupported,
+    bmv2,
     check_here,
     commands_of,
     testbed,
 )
-from bmv2_topos.testbeds.netns import bmv2
 from bmv2_topos.testbeds.netns.bmv2 import help_text
 from bmv2_topos.testbeds.netns.commands import BMV2, EMBEDDED, Command
 from bmv2_topos.testbeds.netns.embedded import switch_options
