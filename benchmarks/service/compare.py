@@ -38,7 +38,6 @@ from controller.errors import ControllerError
 from controller.simulator.network.run import NetworkResult, NetworkSettings, NetworkTask, run_network
 from controller.vocabulary import Job, Topology, read_topology
 from controller.vocabulary.files import read_jobs
-from controller.vocabulary.lists import by_key
 from ina.run.client import Client
 from ina.run.views import DecisionView, JobView
 
@@ -91,9 +90,13 @@ class Decided:
     @classmethod
     def of(cls, lines: Iterable[tuple[str, str, str]]) -> Decided:
         """Return the event, job and text of each line of a log."""
-        of_event = by_key((event, (job, text)) for event, job, text in lines)
-        placed, divided = (by_key(of_event.get(event, ())) for event in ("placed", "memory"))
-        return cls({job: texts[0] for job, texts in placed.items()}, divided)
+        found = cls()
+        for event, job, text in lines:
+            if event == "placed":
+                found.places.setdefault(job, text)
+            elif event == "memory":
+                found.slots.setdefault(job, []).append(text)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def commands() -> Mapping[int, str]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):  # it has ended
-                words = (folder / "cmdline").read_bytes().decode().split("\0")
+                words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
                 found[int(folder.name)] = " ".join(words).strip()
     return found
 
@@ -188,7 +188,7 @@ class Testbed:
         """Kill a switch, and start it again, empty, after `down_s` seconds. Raises StepFailed."""
         state = self.state
         process = self.switch_process(switch)
-        argv = Path(f"/proc/{process}/cmdline").read_bytes().decode().split("\0")[:-1]
+        argv = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
         if switch in self._again:
             self._again[switch].kill()
             self._again[switch].wait()
