@@ -70,14 +70,14 @@ def test_a_dry_run_is_told_as_json_too() -> None:
     assert commands[0] == "ip netns add ina.single-switch-1.s1"
 
 
-def test_who_names_no_testbed_hears_which_are_up(tmp_path: Path) -> None:
+def test_who_names_no_testbed_hears_which_are_up(beds: Path) -> None:
     for name in ("one", "two"):
-        (tmp_path / "testbeds" / name).mkdir(parents=True)
-        (tmp_path / "testbeds" / name / "state.json").touch()
+        (beds / name).mkdir()
+        (beds / name / "state.json").touch()
     assert "which testbed? one, two are up: give the name of one" in bad("exec", "h1", "--", "true")
     said = bad("run", "oen", "--", "true", status=2)
     assert re.search(r"unknown topology 'oen'; .*testbeds that are up:\s+one, two", said, re.DOTALL)
-    shutil.rmtree(tmp_path / "testbeds")
+    shutil.rmtree(beds)
     assert "testbeds that are up: none" in bad("run", "oen", "--", "true", status=2)
 
 
