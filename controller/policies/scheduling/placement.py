@@ -55,15 +55,16 @@ def spread(room: Sequence[int], cluster: Cluster, gpus: int) -> tuple[list[int],
 class FreeGpus:
     """The free GPUs of each node; at first, all available GPUs of the cluster.
 
+    `by_node` has the numbers of each node's free GPUs, the highest first; change it only by the methods.
     If `allocate` fails for a number of GPUs, it fails for this number until GPUs are released.
     """
 
-    __slots__ = ("_free", "_whole", "cluster", "free")
+    __slots__ = ("_whole", "by_node", "cluster", "free")
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         # descending, so that the lowest numbers are taken first from the end
-        self._free = [
+        self.by_node = [
             list(range(first + node.gpus - 1, first - 1, -1))
             for first, node in zip(cluster.first_gpu, cluster.servers, strict=True)
         ]
@@ -78,8 +79,8 @@ class FreeGpus:
             return None
         if gpus > self._whole:
             return self._take_across(gpus)
-        node = self._node_with(gpus, map(len, self._free))
-        return None if node is None else self._cut(node, gpus)
+        node = self._node_with(gpus, map(len, self.by_node))
+        return None if node is None else self.take(node, gpus)
 
     def allocate_scattered(self, gpus: int) -> tuple[int, ...] | None:
         """Reserve any `gpus` GPUs; return their numbers. None: too few are free.
@@ -88,7 +89,7 @@ class FreeGpus:
         """
         if gpus > self.free:
             return None
-        emptiest_first = sorted(self._free, key=len, reverse=True)
+        emptiest_first = sorted(self.by_node, key=len, reverse=True)
         taken = [gpu for free in emptiest_first for gpu in reversed(free)][:gpus]
         self.reserve(taken)
         return tuple(taken)
@@ -97,12 +98,12 @@ class FreeGpus:
         """Reserve exactly these GPUs, which must be free."""
         node_of = self.cluster.node_of
         for gpu in gpus:
-            self._free[node_of[gpu]].remove(gpu)
+            self.by_node[node_of[gpu]].remove(gpu)
             self.free -= 1
 
     def release(self, gpus: Iterable[int]) -> None:
         """Mark these GPUs as free."""
-        node_of, free = self.cluster.node_of, self._free
+        node_of, free = self.cluster.node_of, self.by_node
         touched = set()
         for gpu in gpus:
             node = node_of[gpu]
@@ -116,17 +117,18 @@ class FreeGpus:
         return next((number for number, free in enumerate(room) if free >= gpus), None)
 
     def _take_across(self, gpus: int) -> tuple[int, ...] | None:
-        whole, rest, room = spread([len(free) for free in self._free], self.cluster, gpus)
+        whole, rest, room = spread([len(free) for free in self.by_node], self.cluster, gpus)
         last = self._node_with(rest, room) if rest else None
         if rest and last is None:
             return None
         taken: tuple[int, ...] = ()
         for number in whole:
-            taken += self._cut(number, self.cluster.sizes[number])
-        return taken if last is None else taken + self._cut(last, rest)
+            taken += self.take(number, self.cluster.sizes[number])
+        return taken if last is None else taken + self.take(last, rest)
 
-    def _cut(self, node: int, gpus: int) -> tuple[int, ...]:
-        free = self._free[node]
+    def take(self, node: int, gpus: int) -> tuple[int, ...]:
+        """Reserve the first `gpus` free GPUs of a node, which must have them; return their numbers."""
+        free = self.by_node[node]
         taken = tuple(free[: -gpus - 1 : -1])
         del free[-gpus:]
         self.free -= gpus
@@ -134,14 +136,18 @@ class FreeGpus:
 
 
 class FreeGpuCounts:
-    """The number of free GPUs of each node: a cheap variant of `FreeGpus` to find out which groups fit."""
+    """The number of free GPUs of each node: a cheap variant of `FreeGpus` to find out which groups fit.
 
-    __slots__ = ("_cluster", "_free", "_whole", "free")
+    A number of GPUs that did not fit once is refused at once from then on.
+    """
+
+    __slots__ = ("_cluster", "_free", "_refused", "_whole", "free")
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._free = list(cluster.sizes)
         self._whole = max(cluster.sizes)
+        self._refused: set[int] = set()
         self.free = cluster.gpus
         for gpu in cluster.unavailable:
             self._free[cluster.node_of[gpu]] -= 1
@@ -149,7 +155,7 @@ class FreeGpuCounts:
     def allocate(self, gpus: int) -> bool:
         """Reserve `gpus` GPUs, consolidated; return whether enough are free."""
         free = self._free
-        if gpus > self.free:
+        if gpus > self.free or gpus in self._refused:
             return False
         if gpus <= self._whole:
             for number, room in enumerate(free):
@@ -157,11 +163,13 @@ class FreeGpuCounts:
                     free[number] = room - gpus
                     self.free -= gpus
                     return True
+            self._refused.add(gpus)
             return False
         whole, rest, left = spread(free, self._cluster, gpus)
         if rest:
             last = next((number for number, room in enumerate(left) if room >= rest), -1)
             if last < 0:
+                self._refused.add(gpus)
                 return False
             free[last] -= rest
         for number in whole:

@@ -120,19 +120,16 @@ def choose_by_rank(
     heapq.heapify(heap)
     chosen: list[JobState] = []
     started: dict[int, int] = {}
-    refused: set[int] = set()
     while heap:
         _, _, job, bucket, position = heap[0]
         size = job.spec.gpus
-        ok = size not in refused and fits(size)
+        ok = fits(size)
         if ok:
             chosen.append(job)
             if bucket is not held:
                 started[size] = started.get(size, 0) + 1
-        else:
-            refused.add(size)
-            if not backfill:
-                break
+        elif not backfill:
+            break
         position += 1
         if position < len(bucket) and (ok or bucket is held):
             heapq.heapreplace(heap, (*bucket[position], bucket, position))
@@ -296,7 +293,10 @@ class RankedPolicy:
         now_s = view.now_s
         slots = self._slots
         if slots is None or slots.cluster is not view.cluster:
-            slots = self._slots = self._settled_on(view.cluster, now_s)
+            slots, stopped = settled_on(view.cluster, self._groups)
+            self._slots = slots
+            for job in stopped:
+                self._waiting.add(job, self._rank(job, now_s))
         for job in view.finished:
             group = self._groups.pop(job.order, None)
             if group is not None:
@@ -318,17 +318,6 @@ class RankedPolicy:
                 self._choose(view.cluster, slots, now_s)
         wake_s = now_s + self._quantum_s if self._quantum_s and len(self._waiting) else None
         return Decision(list(self._groups.values()), wake_s)
-
-    def _settled_on(self, cluster: Cluster, now_s: float) -> FreeGpus:
-        """Return the free GPUs of `cluster`; stop jobs on unavailable GPUs. Stopped jobs wait again."""
-        slots = FreeGpus(cluster)
-        for order, group in list(self._groups.items()):
-            if cluster.unavailable.isdisjoint(group.gpus):
-                slots.reserve(group.gpus)
-            else:
-                del self._groups[order]
-                self._waiting.add(group.jobs[0], self._rank(group.jobs[0], now_s))
-        return slots
 
     def _fill(self, slots: FreeGpus) -> None:
         places: list[tuple[int, ...]] = []
@@ -383,37 +372,50 @@ def settle(
         The groups, by the job's order of arrival, and the GPUs left free. A job that keeps its GPUs keeps its
         group object. Jobs that fit in neither attempt are left out.
     """
-    placed: dict[int, Group] = {}
-    fresh: list[JobState] = []
-    for job in chosen:
-        group = groups.get(job.order)
-        if group is None:
-            fresh.append(job)
-        else:
-            placed[job.order] = group
+    placed = {job.order: groups[job.order] for job in chosen if job.order in groups}
     for order, group in groups.items():
         if order not in placed:
             slots.release(group.gpus)
-    fresh.sort(key=_larger_first)
-    homeless = False
-    for job in fresh:
-        place = slots.allocate(job.spec.gpus)
-        if place is None:
-            homeless = True
-        else:
-            placed[job.order] = Group((job,), place)
-    if not homeless:
+    drafts = [(job.order, Group((job,), ())) for job in chosen]
+    if fill((draft for draft in drafts if draft[0] not in placed), slots, placed):
         return placed, slots
     slots = FreeGpus(cluster)
     moved: dict[int, Group] = {}
-    for job in sorted(chosen, key=_larger_first):
-        place = slots.allocate(job.spec.gpus)
-        if place is not None:
-            group = groups.get(job.order)
-            stays = group is not None and group.gpus == place
-            moved[job.order] = group if stays and group is not None else Group((job,), place)
-    return moved, slots
+    fill(drafts, slots, moved)
+    unmoved = {
+        order: group for order, group in groups.items() if order in moved and moved[order].gpus == group.gpus
+    }
+    return moved | unmoved, slots
 
 
-def _larger_first(job: JobState) -> int:
-    return -job.spec.gpus
+def fill(drafts: Iterable[tuple[int, Group]], slots: FreeGpus, placed: dict[int, Group]) -> bool:
+    """Assign free GPUs in `slots` to groups without GPUs, large ones first; return whether all groups fit.
+
+    `drafts` are pairs of number and group. The groups with their GPUs are added to `placed`, by number.
+    """
+    complete = True
+    for number, draft in sorted(drafts, key=lambda entry: -entry[1].width):
+        gpus = slots.allocate(draft.width)
+        if gpus is None:
+            complete = False
+        else:
+            placed[number] = draft.on(gpus)
+    return complete
+
+
+def beside(groups: Iterable[Group], cluster: Cluster) -> FreeGpus:
+    """Return the GPUs of `cluster` that `groups` leave free."""
+    slots = FreeGpus(cluster)
+    for each in groups:
+        slots.reserve(each.gpus)
+    return slots
+
+
+def settled_on(cluster: Cluster, groups: dict[int, Group]) -> tuple[FreeGpus, list[JobState]]:
+    """Remove the groups of single jobs that are on unavailable GPUs of `cluster` from `groups`.
+
+    Returns the GPUs that the remaining groups leave free, and the jobs of the removed groups.
+    """
+    gone = [order for order, group in groups.items() if not cluster.unavailable.isdisjoint(group.gpus)]
+    stopped = [groups.pop(order).jobs[0] for order in gone]
+    return beside(groups.values(), cluster), stopped

@@ -42,7 +42,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from controller.policies.grouping.rounds import Item, Rounds, best, group_by_worth
-from controller.policies.scheduling.muri import Draft, interleaved, place
+from controller.policies.scheduling.muri import interleaved, place
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import (
     RESOURCES,
@@ -79,7 +79,7 @@ class _Entry(Item):
 
     job: JobState
     spec: Submission
-    draft: Draft
+    draft: Group
     factor: float = 0.0
 
 
@@ -179,7 +179,7 @@ class Weave:
                 considered.append(entry)
         return considered
 
-    def _drafts(self, found: Sequence[Sequence[int]], considered: Sequence[_Entry]) -> Iterator[Draft]:
+    def _drafts(self, found: Sequence[Sequence[int]], considered: Sequence[_Entry]) -> Iterator[Group]:
         """Yield the groups, largest number of GPUs first so that they fit, then each job in no group."""
         rest = {*range(len(considered))}
         for numbers in sorted(found, key=lambda group: (-considered[group[0]].gpus, min(group))):

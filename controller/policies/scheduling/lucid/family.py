@@ -304,9 +304,13 @@ class PairSpeed(SpeedModel):
         if len(group.jobs) > 2:
             raise BadSpec(f"{len(group.jobs)} jobs share GPUs; want 2 at most: only pairs were measured")
         one, other = group.jobs
-        key = self._config_of(one.spec), self._config_of(other.spec)
-        speeds = self._speeds.get(key, (self._unmeasured, self._unmeasured))
+        speeds = self._pair(one.spec, other.spec)
         return [one.alone_s / speeds[0], other.alone_s / speeds[1]]
+
+    def _pair(self, one: Submission, other: Submission) -> tuple[float, float]:
+        """Return the speeds of two jobs on the same GPUs, relative to their speeds alone."""
+        key = self._config_of(one), self._config_of(other)
+        return self._speeds.get(key, (self._unmeasured, self._unmeasured))
 
     def restart_s(self, group: Group) -> Sequence[float]:
         """Return the cost of a start for each member, in seconds; 0 for a member that has not run before."""
@@ -476,13 +480,8 @@ class _MadeUpSpeed(PairSpeed):
         super().__init__((), restart_s=restart_s)
         self._background = config
 
-    def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return each member's seconds per iteration."""
-        if len(group.jobs) != 2:
-            return super().iteration_s(group)
-        one, other = group.jobs
-        speeds = pair_speeds(usage_of(one.spec, self._background), usage_of(other.spec, self._background))
-        return [one.alone_s / speeds[0], other.alone_s / speeds[1]]
+    def _pair(self, one: Submission, other: Submission) -> tuple[float, float]:
+        return pair_speeds(usage_of(one, self._background), usage_of(other, self._background))
 
 
 def _pair_speed(config: SimulationConfig) -> SpeedModel:
