@@ -293,7 +293,7 @@ class _Switch:
                     f" {job.group}; want 1 to {self.info.jobs}"
                 )
             for other in self.desired.values():
-                if self._exclusive and other.job < job.job and _overlap(other.region, job.region):
+                if self._exclusive and other.job < job.job and other.region.overlaps(job.region):
                     raise BadJob(
                         f"switch '{self.name}': exclusive jobs {other.job} and {job.job} have common slots"
                     )
@@ -431,9 +431,9 @@ class _Switch:
             if goal is None or goal.generation != other.generation:  # another controller's
                 shares = not self._exclusive
             else:
-                shares = _overlap(goal.region, want.region)
+                shares = goal.region.overlaps(want.region)
             held = [other.region] if other.change is None else [other.region, other.change.region]
-            if not shares and any(_overlap(each, want.region) for each in held):
+            if not shares and any(each.overlaps(want.region) for each in held):
                 found.append(number)
         return found
 
@@ -535,10 +535,6 @@ def _place(job: Admission) -> tuple[int, int, int, bool]:
 def _place_text(job: Admission) -> str:
     passes = " as a forwarding switch" if job.transit else ""
     return f"at node {job.node}{passes} with counter row {job.counter_row} and group {job.group}"
-
-
-def _overlap(a: Region, b: Region) -> bool:
-    return max(a.offset, b.offset) < min(a.end, b.end)
 
 
 def _slots(region: Region) -> str:
