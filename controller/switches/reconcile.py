@@ -262,10 +262,9 @@ class _Switch:
         self._wanted = {key_of(row) for rows in self._supporting.values() for row in rows}
         self._wanted |= {key_of(job_row(job)) for job in self.desired.values()}
         self._groups = {row.id: row for row in observed.rows if isinstance(row, MulticastGroup)}
-        self._job_entries: dict[object, list[TableEntry]] = {}
-        for row in observed.rows:
-            if isinstance(row, TableEntry):
-                self._job_entries.setdefault(row.match[names.JOB_KEY], []).append(row)
+        self._job_entries: Mapping[object, list[TableEntry]] = by_key(
+            (row.match[names.JOB_KEY], row) for row in observed.rows if isinstance(row, TableEntry)
+        )
         self._keyed: dict[object, dict[Key, TableEntry]] = {}
         """By job id: the job's entries. Added when a job's entries are needed, because most jobs stay
         unchanged."""

@@ -40,13 +40,7 @@ def place(drafts: Iterable[Group], view: View) -> list[Group]:
     groups, all groups are placed again, large groups first, and some running groups move. Groups that fit in
     neither attempt are left out.
     """
-    counts = FreeGpuCounts(view.cluster)
-    kept: list[Group] = []
-    for draft in drafts:
-        if counts.allocate(draft.width):
-            kept.append(draft)
-        if not counts.free:
-            break
+    kept = FreeGpuCounts(view.cluster).allocate_each(drafts, lambda draft: draft.width)
     before = {job.order: group for group in view.groups for job in group.jobs}
     placed: dict[int, Group] = {}
     fresh: list[tuple[int, Group]] = []
@@ -148,7 +142,7 @@ class Muri:
             size = entry[2].spec.gpus
             entries = taken.setdefault(size, [])
             another = len(entries) % self._members == 0  # it would be the first of another group
-            if another and not counts.allocate(size):
+            if another and (size in refused or not counts.allocate(size)):
                 refused.add(size)
                 if len(refused) == len(sizes):
                     break

@@ -8,9 +8,12 @@ place, whatever the nodes' sizes. `FreeGpus` has the cluster's free GPUs during 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from controller.vocabulary import Cluster
+
+Wanted = TypeVar("Wanted")
 
 
 def across(room: Sequence[int], sizes: Sequence[int], gpus: int) -> tuple[list[int], int]:
@@ -64,10 +67,7 @@ class FreeGpus:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         # descending, so that the lowest numbers are taken first from the end
-        self.by_node = [
-            list(range(first + node.gpus - 1, first - 1, -1))
-            for first, node in zip(cluster.first_gpu, cluster.servers, strict=True)
-        ]
+        self.by_node = [list(reversed(gpus)) for gpus in cluster.gpus_of]
         self._whole = max(cluster.sizes)
         self.free = len(cluster.node_of)
         if cluster.unavailable:
@@ -136,18 +136,14 @@ class FreeGpus:
 
 
 class FreeGpuCounts:
-    """The number of free GPUs of each node: a cheap variant of `FreeGpus` to find out which groups fit.
+    """The number of free GPUs of each node: a cheap variant of `FreeGpus` to find out which groups fit."""
 
-    A number of GPUs that did not fit once is refused at once from then on.
-    """
-
-    __slots__ = ("_cluster", "_free", "_refused", "_whole", "free")
+    __slots__ = ("_cluster", "_free", "_whole", "free")
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._free = list(cluster.sizes)
         self._whole = max(cluster.sizes)
-        self._refused: set[int] = set()
         self.free = cluster.gpus
         for gpu in cluster.unavailable:
             self._free[cluster.node_of[gpu]] -= 1
@@ -155,7 +151,7 @@ class FreeGpuCounts:
     def allocate(self, gpus: int) -> bool:
         """Reserve `gpus` GPUs, consolidated; return whether enough are free."""
         free = self._free
-        if gpus > self.free or gpus in self._refused:
+        if gpus > self.free:
             return False
         if gpus <= self._whole:
             for number, room in enumerate(free):
@@ -163,16 +159,31 @@ class FreeGpuCounts:
                     free[number] = room - gpus
                     self.free -= gpus
                     return True
-            self._refused.add(gpus)
             return False
         whole, rest, left = spread(free, self._cluster, gpus)
         if rest:
             last = next((number for number, room in enumerate(left) if room >= rest), -1)
             if last < 0:
-                self._refused.add(gpus)
                 return False
             free[last] -= rest
         for number in whole:
             free[number] = 0
         self.free -= gpus
         return True
+
+    def allocate_each(self, wanted: Iterable[Wanted], gpus_of: Callable[[Wanted], int]) -> list[Wanted]:
+        """Reserve GPUs for each of `wanted` that fits, in this order; return those that fit.
+
+        `gpus_of` returns the number of GPUs that one of them needs.
+        """
+        kept: list[Wanted] = []
+        refused: set[int] = set()  # numbers of GPUs for which there is no room any more
+        for each in wanted:
+            gpus = gpus_of(each)
+            if gpus not in refused and self.allocate(gpus):
+                kept.append(each)
+            else:
+                refused.add(gpus)
+            if not self.free:
+                break
+        return kept

@@ -120,16 +120,19 @@ def choose_by_rank(
     heapq.heapify(heap)
     chosen: list[JobState] = []
     started: dict[int, int] = {}
+    refused: set[int] = set()
     while heap:
         _, _, job, bucket, position = heap[0]
         size = job.spec.gpus
-        ok = fits(size)
+        ok = size not in refused and fits(size)
         if ok:
             chosen.append(job)
             if bucket is not held:
                 started[size] = started.get(size, 0) + 1
-        elif not backfill:
-            break
+        else:
+            refused.add(size)
+            if not backfill:
+                break
         position += 1
         if position < len(bucket) and (ok or bucket is held):
             heapq.heapreplace(heap, (*bucket[position], bucket, position))
@@ -372,16 +375,22 @@ def settle(
         The groups, by the job's order of arrival, and the GPUs left free. A job that keeps its GPUs keeps its
         group object. Jobs that fit in neither attempt are left out.
     """
-    placed = {job.order: groups[job.order] for job in chosen if job.order in groups}
+    placed: dict[int, Group] = {}
+    fresh: list[tuple[int, Group]] = []
+    for job in chosen:
+        group = groups.get(job.order)
+        if group is None:
+            fresh.append((job.order, Group((job,), ())))
+        else:
+            placed[job.order] = group
     for order, group in groups.items():
         if order not in placed:
             slots.release(group.gpus)
-    drafts = [(job.order, Group((job,), ())) for job in chosen]
-    if fill((draft for draft in drafts if draft[0] not in placed), slots, placed):
+    if fill(fresh, slots, placed):
         return placed, slots
     slots = FreeGpus(cluster)
     moved: dict[int, Group] = {}
-    fill(drafts, slots, moved)
+    fill(((job.order, Group((job,), ())) for job in chosen), slots, moved)
     unmoved = {
         order: group for order, group in groups.items() if order in moved and moved[order].gpus == group.gpus
     }

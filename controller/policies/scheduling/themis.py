@@ -67,7 +67,7 @@ class Themis:
         bids = sorted(
             worst_first[:bidders], key=lambda job: (-self._gain(job, view.now_s) / job.spec.gpus, job.order)
         )
-        return [job for job in (*bids, *worst_first[bidders:]) if counts.allocate(job.spec.gpus)]
+        return counts.allocate_each((*bids, *worst_first[bidders:]), lambda job: job.spec.gpus)
 
     def _gain(self, job: JobState, now_s: float) -> float:
         """Return the logarithm of a ratio: rho without the lease, divided by rho with the lease."""

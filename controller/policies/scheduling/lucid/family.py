@@ -46,6 +46,7 @@ from controller.policies.scheduling.lucid.usage import (
 )
 from controller.policies.scheduling.policy import Group, JobState, Policy, SpeedModel, Submission
 from controller.policies.scheduling.ranked import Preemption, RankedPolicy
+from controller.policies.scheduling.speed import USUAL_COST
 
 Settings = Mapping[str, Any]
 
@@ -365,11 +366,6 @@ def usage_of(spec: Submission, config: SimulationConfig) -> GpuUsage:
     return usages[configuration]
 
 
-def restart_s(gpus: int) -> float:
-    """Return the cost of a preemption in seconds, as assumed by Lucid's authors."""
-    return 40.0 if gpus <= 8 else 60.0
-
-
 def complete_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
     """Give each job a random configuration that has a profile, drawn by `config.seed`.
 
@@ -477,7 +473,7 @@ class _MadeUpSpeed(PairSpeed):
     """Speed model of pairs without measurements: speeds are computed from the GPU usage of both jobs."""
 
     def __init__(self, config: SimulationConfig) -> None:
-        super().__init__((), restart_s=restart_s)
+        super().__init__((), restart_s=USUAL_COST.of)
         self._background = config
 
     def _pair(self, one: Submission, other: Submission) -> tuple[float, float]:
@@ -487,4 +483,4 @@ class _MadeUpSpeed(PairSpeed):
 def _pair_speed(config: SimulationConfig) -> SpeedModel:
     if config.pairs is None:
         return _MadeUpSpeed(config)
-    return PairSpeed(measurements(config)[1], restart_s=restart_s)
+    return PairSpeed(measurements(config)[1], restart_s=USUAL_COST.of)
