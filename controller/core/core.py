@@ -38,7 +38,7 @@ from controller.core.events import (
     Tick,
 )
 from controller.core.reasons import Kind, Log
-from controller.core.running import RunningGroups, only, with_room
+from controller.core.running import RunningGroups, with_room
 from controller.policies.scheduling.checks import check
 from controller.policies.scheduling.errors import BadDecision, BadSpec
 from controller.policies.scheduling.policy import (
@@ -691,7 +691,7 @@ class Core:
                 self._logged_waiting.add(name)
                 text = "it would share GPUs with other jobs, and its workers cannot take turns"
                 self._note("waits", (name,), text)
-            group = only(group, [job for job in group.jobs if job not in left_out])
+            group = group.only([job for job in group.jobs if job not in left_out])
             if group.jobs:
                 found.append(group if alone.isdisjoint(group.jobs) else replace(group, neighbours=()))
         return found

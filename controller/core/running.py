@@ -7,7 +7,7 @@ an equal one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import filterfalse
 
 from controller.core.desired import Run
@@ -34,26 +34,11 @@ def with_room(groups: Sequence[Group], sharing: int) -> tuple[list[Group], list[
         if len(group.jobs) > room:
             out = sorted(group.jobs, key=lambda job: job.group is None)[max(room, 0) :]
             left_out += out
-            group = only(group, [job for job in group.jobs if job not in out])
+            group = group.only([job for job in group.jobs if job not in out])
         if group.jobs:
             kept[position] = group
             jobs_on |= {gpu: jobs_on.get(gpu, 0) + len(group.jobs) for gpu in group.gpus}
     return [kept[position] for position in sorted(kept)], left_out
-
-
-def only(group: Group, jobs: Collection[JobState]) -> Group:
-    """Return the group with only the members that are in `jobs`."""
-    kept = [at for at, job in enumerate(group.jobs) if job in jobs]
-    return Group(
-        tuple(group.jobs[at] for at in kept),
-        group.gpus,
-        tuple(group.cpus[at] for at in kept) if group.cpus else (),
-        tuple(group.memory_gb[at] for at in kept) if group.memory_gb else (),
-        fused=group.fused,
-        neighbours=group.neighbours,
-        stage_order=tuple(group.stage_order[at] for at in kept) if group.stage_order else (),
-        reason=group.reason,
-    )
 
 
 def _runs(jobs: Sequence[JobState]) -> bool:

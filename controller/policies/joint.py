@@ -31,7 +31,6 @@ running job that is as fast as alone, or that uses one server, keeps its place; 
 
 from __future__ import annotations
 
-import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -41,7 +40,7 @@ from controller.policies.placement.baselines import locality_on_fast_links
 from controller.policies.placement.flows import paths_up, racks_of, steady_state, tidy, ways_to
 from controller.policies.placement.netpack import worth
 from controller.policies.placement.policy import PlacementProblem, settle
-from controller.policies.scheduling.deadlines import DeadlineUrgency
+from controller.policies.scheduling.deadlines import DeadlineUrgency, OnTime
 from controller.policies.scheduling.policy import Decision, Group, JobState, NetworkView, View
 from controller.policies.scheduling.ranked import EXACT, DurationEstimates, Preemption, Rank, RankedPolicy
 from controller.vocabulary import Cluster, Job, Topology, Tree
@@ -123,7 +122,7 @@ STARTS = 2
 """Number of job starts that a preemption costs: the new job's, and later the preempted job's second start."""
 
 
-class Joint:
+class Joint(OnTime):
     """Policy that decides which jobs run, on which servers and over which trees."""
 
     name = "joint"
@@ -159,15 +158,10 @@ class Joint:
         self._network = view.network
         for job in view.finished:
             self._alone.pop(job.spec.name, None)
-        next_s = self.urgency.update(view)
-        if view.network is None:
-            self._ranked.rerank()
-            decision = self._ranked.decide(view)
-        else:
-            decision = self._placed(view, view.network)
-        waits = sum(len(group.jobs) for group in decision.groups) < len(view.jobs)
-        decision.wake_s = next_s if waits and next_s < math.inf else None
-        return decision
+        return super().decide(view)
+
+    def _chosen(self, view: View) -> Decision:
+        return super()._chosen(view) if view.network is None else self._placed(view, view.network)
 
     def _placed(self, view: View, network: NetworkView) -> Decision:
         """Return the decision that gives each job in turn the place of highest worth beside the running jobs.

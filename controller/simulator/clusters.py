@@ -12,9 +12,10 @@ import math
 from pathlib import Path
 
 from controller.policies.scheduling.errors import BadSpec
-from controller.simulator.traces.rows import TraceRow, brief, read_rows
+from controller.simulator.traces.rows import TraceRow, read_rows
 from controller.vocabulary import Cluster, Server, cluster_of, documents
 from controller.vocabulary.catalog import MOST_GPUS
+from controller.vocabulary.documents import brief
 from controller.vocabulary.errors import plural
 
 COLUMNS = ("gpus",)

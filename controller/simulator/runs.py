@@ -32,8 +32,9 @@ from controller.policies.scheduling.policy import Group, JobState, Submission
 from controller.simulator.engine import Curves, EndedJob, Metrics, PolicyRun, SimulationResult, measure
 from controller.simulator.generate import generate
 from controller.simulator.traces import read
-from controller.simulator.traces.rows import JobCheck, TraceRow, brief, read_rows
+from controller.simulator.traces.rows import JobCheck, TraceRow, read_rows
 from controller.vocabulary import Cluster
+from controller.vocabulary.documents import brief
 from controller.vocabulary.lists import by_key
 
 if TYPE_CHECKING:

@@ -70,8 +70,8 @@ def decode_registration(metadata: bytes) -> Registration | None:
 Row = TableEntry | MulticastGroup
 """A row of a job on a switch: a table entry, or a multicast group."""
 
-Key = int | tuple[str, tuple[tuple[str, object], ...]]
-"""Unique key of a row on its switch: a group's number, or an entry's table and match."""
+Key = int | tuple[str, tuple[tuple[str, object], ...], int]
+"""Unique key of a row on its switch: a group's number, or an entry's table, match and priority."""
 
 TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
 """Tables with rows of jobs. In programs with shared slots, the table `names.CHANGE` also has rows of jobs."""
@@ -81,7 +81,7 @@ def key_of(row: Row) -> Key:
     """Return the key that identifies a row among its switch's rows."""
     if isinstance(row, MulticastGroup):
         return row.id
-    return row.table, tuple(sorted(row.match.items()))
+    return row.table, tuple(sorted(row.match.items())), row.priority
 
 
 def job_row(admission: Admission) -> TableEntry:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 
 from controller.errors import BadJob, switch_in_errors
 from controller.switches.model import (
-    AGEING,
     BESIDE_UDP_PORT,
     INA_UDP_PORT,
     SWITCH_IP,
@@ -15,11 +14,12 @@ from controller.switches.model import (
     Admission,
     Member,
     Part,
+    SharedTerms,
     TreePosition,
     Uplink,
 )
 from controller.switches.planning import check_fan_in, check_part, check_ranks
-from controller.vocabulary import BadSpec, Job, Mode, Region, Topology, Tree
+from controller.vocabulary import BadSpec, Job, Region, Topology, Tree
 from controller.vocabulary.lists import by_key
 
 NEIGHBOUR_MAC, NEIGHBOUR_IP = "02:00:00:00:00:fe", "10.0.0.254"
@@ -70,7 +70,7 @@ class Downlink:
 
 
 @dataclass(frozen=True, slots=True)
-class Deployment:
+class Deployment(SharedTerms):
     """A job and the switches to which it is admitted: `root`, and all switches below it.
 
     For fields without a description see `Part`.
@@ -79,13 +79,6 @@ class Deployment:
     root: Branch
     slots: int = 0
     _: KW_ONLY
-    mode: Mode = "exclusive"
-    preempt: bool = False
-    ageing: int = AGEING
-    window: int | None = None
-    max_age_us: int = 100_000
-    fallback: Uplink | None = None
-    shared_ports: bool = False
     beside: Member | None = None
     """The worker on the fallback server's machine. It shares the server's port, so it is no child of `root`:
     the fallback server is the tree's root, with this worker and the switch `root` as its children. None:
@@ -142,6 +135,7 @@ class _Layout:
         children = _bits(deployment.root) if deployment.beside is None else BESIDE_FAN_IN
         self._result_bitmap = (1 << children) - 1
         self._next_id = 0
+        self._terms = {each.name: getattr(deployment, each.name) for each in fields(SharedTerms)}
 
     def above_all(self) -> Uplink | None:
         """Return the uplink of the uppermost switch if the tree's root is at the fallback server, else None.
@@ -202,15 +196,9 @@ class _Layout:
         return Part(
             members,
             deployment.slots,
-            mode=deployment.mode,
             region=switch.region,
-            preempt=deployment.preempt,
-            ageing=deployment.ageing,
-            window=deployment.window,
-            max_age_us=deployment.max_age_us,
-            fallback=None if parent else deployment.fallback,
             place=TreePosition(node, parent, self._result_bitmap, switch.transit),
-            shared_ports=deployment.shared_ports,
+            **{**self._terms, "fallback": None if parent else deployment.fallback},
         )
 
 

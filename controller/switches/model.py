@@ -181,8 +181,21 @@ class TreePosition:
     transit: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedTerms:
+    """What all switches of a job have in common; see `Part`."""
+
+    mode: Mode = "exclusive"
+    preempt: bool = False
+    ageing: int = AGEING
+    window: int | None = None
+    max_age_us: int = 100_000
+    fallback: Uplink | None = None
+    shared_ports: bool = False
+
+
 @dataclass(frozen=True, slots=True)
-class Part:
+class Part(SharedTerms):
     """The part of a job that one switch serves: its members there, and its memory.
 
     `slots` is twice the number of packets that a worker may have in flight; a shared job can give that number
@@ -200,15 +213,8 @@ class Part:
     members: tuple[Member, ...]
     slots: int = 0
     _: KW_ONLY
-    mode: Mode = "exclusive"
     region: Region | None = None
-    preempt: bool = False
-    ageing: int = AGEING
-    window: int | None = None
-    max_age_us: int = 100_000
-    fallback: Uplink | None = None
     place: TreePosition = TreePosition()
-    shared_ports: bool = False
 
     @property
     def uplink(self) -> Uplink | None:

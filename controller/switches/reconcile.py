@@ -262,10 +262,9 @@ class _Switch:
         self._wanted = {key_of(row) for rows in self._supporting.values() for row in rows}
         self._wanted |= {key_of(job_row(job)) for job in self.desired.values()}
         self._groups = {row.id: row for row in observed.rows if isinstance(row, MulticastGroup)}
-        self._job_entries: dict[object, list[TableEntry]] = {}
-        for row in observed.rows:
-            if isinstance(row, TableEntry):
-                self._job_entries.setdefault(row.match[names.JOB_KEY], []).append(row)
+        self._job_entries: Mapping[object, list[TableEntry]] = by_key(
+            (row.match[names.JOB_KEY], row) for row in observed.rows if isinstance(row, TableEntry)
+        )
         self._keyed: dict[object, dict[Key, TableEntry]] = {}
         """By job id: the job's entries. Added when a job's entries are needed, because most jobs stay
         unchanged."""
@@ -293,7 +292,7 @@ class _Switch:
                     f" {job.group}; want 1 to {self.info.jobs}"
                 )
             for other in self.desired.values():
-                if self._exclusive and other.job < job.job and _overlap(other.region, job.region):
+                if self._exclusive and other.job < job.job and other.region.overlaps(job.region):
                     raise BadJob(
                         f"switch '{self.name}': exclusive jobs {other.job} and {job.job} have common slots"
                     )
@@ -431,9 +430,9 @@ class _Switch:
             if goal is None or goal.generation != other.generation:  # another controller's
                 shares = not self._exclusive
             else:
-                shares = _overlap(goal.region, want.region)
+                shares = goal.region.overlaps(want.region)
             held = [other.region] if other.change is None else [other.region, other.change.region]
-            if not shares and any(_overlap(each, want.region) for each in held):
+            if not shares and any(each.overlaps(want.region) for each in held):
                 found.append(number)
         return found
 
@@ -535,10 +534,6 @@ def _place(job: Admission) -> tuple[int, int, int, bool]:
 def _place_text(job: Admission) -> str:
     passes = " as a forwarding switch" if job.transit else ""
     return f"at node {job.node}{passes} with counter row {job.counter_row} and group {job.group}"
-
-
-def _overlap(a: Region, b: Region) -> bool:
-    return max(a.offset, b.offset) < min(a.end, b.end)
 
 
 def _slots(region: Region) -> str:

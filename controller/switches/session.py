@@ -35,6 +35,7 @@ from controller.switches.jobs import (
     Row,
     RowCache,
     encode_registration,
+    key_of,
     parse,
 )
 from controller.switches.leases import LeaseWatch, Owner, has_ended, lives, owner_of
@@ -472,15 +473,9 @@ class SwitchSession:
         """
         wanted = list(entries)
         rows = self._target.read(sorted({each.table for each in wanted}))
-        known = {
-            (row.table, frozenset(row.match.items())): row for row in rows if isinstance(row, TableEntry)
-        }
-        missing = [each for each in wanted if known.get((each.table, frozenset(each.match.items()))) != each]
-        new = [
-            each
-            for each in missing
-            if not each.default and (each.table, frozenset(each.match.items())) not in known
-        ]
+        known = {key_of(row): row for row in rows if isinstance(row, TableEntry)}
+        missing = [each for each in wanted if known.get(key_of(each)) != each]
+        new = [each for each in missing if not each.default and key_of(each) not in known]
         if missing:
             try:
                 with self.turn():
@@ -491,8 +486,7 @@ class SwitchSession:
                 changed = missing
             if changed:
                 self.install(changed)
-        strange = [known.get((each.table, frozenset(each.match.items()))) for each in without]
-        if present := [row for row in strange if row is not None]:
+        if present := [known[key_of(each)] for each in without if key_of(each) in known]:
             self.uninstall(present)
         return len(missing)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from controller.switches import names
-from controller.switches.jobs import TABLES, parse
+from controller.switches.jobs import TABLES, key_of, parse
 from controller.switches.model import Admission
 from controller.switches.programs import ProgramBundle
 from controller.switches.target import (
@@ -157,11 +157,11 @@ class TofinoTarget:
     def _put(self, job: int, wanted: Sequence[TableEntry]) -> None:
         tables = [MEMBER, EXITS, RECEIVER, *([NEIGHBOUR, PART] if self._shared else [])]
         found = {
-            _key(row): row
+            key_of(row): row
             for row in self._target.read(tables)
             if isinstance(row, TableEntry) and row.match[JOB_KEY] == job and _restored(row) is None
         }
-        goal = {_key(row): row for row in wanted}
+        goal = {key_of(row): row for row in wanted}
         self._write_if_any("DELETE", [row for key, row in found.items() if key not in goal])
         self._write_if_any("MODIFY", [row for key, row in goal.items() if key in found and found[key] != row])
         self._write_if_any("INSERT", [row for key, row in goal.items() if key not in found])
@@ -190,10 +190,6 @@ def _job(row: TableEntry) -> int:
     job = row.match[names.JOB_KEY]
     assert isinstance(job, int)
     return job
-
-
-def _key(row: TableEntry) -> tuple[str, tuple[tuple[str, Match], ...], int]:
-    return row.table, tuple(sorted(row.match.items())), row.priority
 
 
 def _kept(entry: Entry) -> Entry:

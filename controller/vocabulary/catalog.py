@@ -107,9 +107,10 @@ class Cluster:
         )
 
     @cached_property
-    def first_gpu(self) -> tuple[int, ...]:
-        """The number of each server's first GPU."""
-        return tuple(itertools.accumulate((server.gpus for server in self.servers[:-1]), initial=0))
+    def gpus_of(self) -> tuple[range, ...]:
+        """The numbers of each server's GPUs."""
+        ends = itertools.accumulate(self.sizes)
+        return tuple(range(end - size, end) for end, size in zip(ends, self.sizes, strict=True))
 
     @cached_property
     def node_of(self) -> tuple[int, ...]:

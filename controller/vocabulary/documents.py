@@ -112,15 +112,16 @@ def shown(value: object) -> str:
         text = str(value) if isinstance(value, float) else json.dumps(value, default=str)
     except ValueError:  # Python writes no number of thousands of digits; 0xfff… reads as one
         return "a number of too many digits"
-    return _brief(text)
+    return brief(text)
 
 
 def quoted(value: object) -> str:
     """Return a name in quotes, as errors show it; a value of another type as `shown` writes it."""
-    return _brief(repr(value)) if isinstance(value, str) else shown(value)
+    return brief(repr(value)) if isinstance(value, str) else shown(value)
 
 
-def _brief(text: str) -> str:
+def brief(text: str) -> str:
+    """Return a text for an error, shortened to `MAX_LENGTH` characters."""
     return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}… ({len(text)} characters)"
 
 

@@ -100,8 +100,8 @@ def job_of(
     """
     name = table.get("name", f"job{number}")
     what = f"job {quoted(name)}"
-    _check(document, where, "job", what, ("workers", *(key for key in require if key != "model")))
-    values: dict[str, Any] = {"name": name, **table}
+    needed = ("workers", *(key for key in require if key != "model"))
+    values: dict[str, Any] = {"name": name, **_check(document, where, "job", what, needed)}
     sizes = [key for key in SIZES if key in table]
     known = table.get("model") in shapes.SHAPES
     if len([key for key in sizes if key != "model" or known]) > 1:
@@ -122,23 +122,25 @@ def job_of(
         raise _placed(document, where, table, error, what) from error
 
 
-_WHOLE = ("workers", "gpus_per_worker", "iterations", "batch", "slots", "window", "priority")
+def _arguments(command: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(shlex.split(command) if isinstance(command, str) else command)
+
+
+_CONVERTERS: Mapping[str, Callable[[Any], object]] = {
+    "layers_bytes": lambda sizes: tuple(map(int, sizes)),
+    "command": _arguments,
+    "servers": tuple,
+    "stages_s": tuple,
+    "extra": lambda values: {key: str(each) for key, each in values.items()},
+}
+"""Functions that convert values of a job's table to values of `Job`'s fields, by key."""
 
 
 def _converted(document: Document, where: Where, what: str, table: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the values of a job's table to values of `Job`'s fields. Raises BadSpec."""
-    values = dict(table)
-    values |= {key: int(values[key]) for key in _WHOLE if key in values}
-    if "layers_bytes" in values:
-        values["layers_bytes"] = tuple(int(each) for each in values["layers_bytes"])
-    if "command" in values:
-        command = values["command"]
-        values["command"] = tuple(shlex.split(command) if isinstance(command, str) else command)
-    for key in ("servers", "stages_s"):
-        if key in values:
-            values[key] = tuple(values[key])
-    if "extra" in values:
-        values["extra"] = {key: str(each) for key, each in values["extra"].items()}
+    values: dict[str, Any] = {
+        key: _CONVERTERS[key](value) if key in _CONVERTERS else value for key, value in table.items()
+    }
     if "duration_s" in values:
         if "iterations" in values:
             raise document.error(
@@ -260,7 +262,10 @@ def topology_of(document: Document) -> Topology:
     if "fabric" in document.data:
         return _fabric(document)
     common = _common(document)
-    switches = [Switch(**_switch(document, where, value)) for where, value in _entries(document, "switch")]
+    switches = [
+        Switch(**_check(document, where, "switch", f"switch {quoted(_named(value, where))}", ("name",)))
+        for where, value in _entries(document, "switch")
+    ]
     if not switches:
         raise BadSpec(f"{document.path}: switch is missing: want a [[switch]], or [fabric]")
     servers, links = [], list[tuple[Where, Link]]()
@@ -271,7 +276,7 @@ def topology_of(document: Document) -> Topology:
             if "switch" in table:
                 values = {"a": server.name, "b": table["switch"], **common, **own}
                 if "port" in table:
-                    values["b_port"] = int(table["port"])
+                    values["b_port"] = table["port"]
                 links.append((where, _link(document, where, values)))
     nodes = [each.name for each in switches] + [each.name for each in servers]
     for where, value in _entries(document, "link"):
@@ -358,18 +363,13 @@ def _named(value: object, where: Where) -> object:
     return value.get("name", where[-1]) if isinstance(value, dict) else value
 
 
-def _switch(document: Document, where: Where, value: object) -> dict[str, Any]:
-    table = dict(_check(document, where, "switch", f"switch {quoted(_named(value, where))}", ("name",)))
-    return table | {key: int(table[key]) for key in ("slots", "lanes") if key in table}
-
-
 def _servers(document: Document) -> Iterator[tuple[Where, Mapping[str, Any], list[Server]]]:
     """Yield path, content and servers of each table of servers. Raises BadSpec, also for too many GPUs."""
     left = MOST_GPUS
     for where, value in _entries(document, "server"):
         what = f"server {quoted(_named(value, where))}"
         table = _check(document, where, "server", what, ("name",))
-        count, gpus = int(table.get("count", 1)), _gpus(table)
+        count, gpus = table.get("count", 1), _gpus(table)
         left -= count * max(gpus, 1)
         if left < 0:
             key = "gpus" if "gpus" in table else "count"
@@ -386,12 +386,23 @@ def _servers(document: Document) -> Iterator[tuple[Where, Mapping[str, Any], lis
         yield where, table, _alike(table)
 
 
-_OF_SERVERS = ("cpus", "memory_gb", "vc", "kind", "rack", "ip", "mac", "interface", "address")
+_OF_SERVERS = (
+    "cpus",
+    "memory_gb",
+    "vc",
+    "kind",
+    "rack",
+    "ip",
+    "mac",
+    "interface",
+    "address",
+    "fallback_port",
+)
 """Keys of a server's table that are fields of `Server`."""
 
 
 def _gpus(table: Mapping[str, Any]) -> int:
-    return int(table.get("gpus", table.get("role", "worker") == "worker"))
+    return int(table.get("gpus", table.get("role", "worker") == "worker"))  # a worker has one by default
 
 
 def _alike(table: Mapping[str, Any]) -> list[Server]:
@@ -399,31 +410,25 @@ def _alike(table: Mapping[str, Any]) -> list[Server]:
     role: Role = table.get("role", "worker" if gpus else "fallback")
     count = table.get("count")
     name = table["name"]
-    names = [name] if count is None else [f"{name}{number}" for number in range(1, int(count) + 1)]
+    names = [name] if count is None else [f"{name}{number}" for number in range(1, count + 1)]
     other = {key: table[key] for key in _OF_SERVERS if key in table}
-    other["fallback_port"] = int(table.get("fallback_port", 0))
     return [Server(each, gpus, role, **other) for each in names]
 
 
-def _common(document: Document) -> dict[str, Any]:
+def _common(document: Document) -> Mapping[str, Any]:
     if "link_defaults" not in document.data:
         return {}
-    return _link_values(_check(document, ("link_defaults",), "link_defaults", "link_defaults", ()))
+    return _check(document, ("link_defaults",), "link_defaults", "link_defaults", ())
 
 
-def _link_values(table: Mapping[str, Any]) -> dict[str, Any]:
-    whole = ("queue_packets", "a_port", "b_port")
-    return {key: int(value) if key in whole else value for key, value in table.items()}
-
-
-def _link_table(document: Document, where: Where, value: object, nodes: Sequence[str]) -> dict[str, Any]:
+def _link_table(document: Document, where: Where, value: object, nodes: Sequence[str]) -> Mapping[str, Any]:
     """Return the values of a link; check that its ends are nodes. Raises BadSpec."""
     if isinstance(value, list):
         if len(value) != 2:
             raise document.error(where, f"link: has {len(value)} ends; want two, as [h1, s1]")
-        values: dict[str, Any] = dict(zip("ab", value, strict=True))
+        values: Mapping[str, Any] = dict(zip("ab", value, strict=True))
     else:
-        values = _link_values(_check(document, where, "link", "link", ("a", "b")))
+        values = _check(document, where, "link", "link", ("a", "b"))
     for end in ("a", "b"):
         if wanted := documents.name(values[end]):
             raise document.error(where, f"link {shown(values[end])}: {wanted}")
@@ -457,9 +462,8 @@ def _fabric(document: Document) -> Topology:
             ("fabric", wrong[0]), f"fabric {shape!r}: {wrong[0]}: this shape has {', '.join(wanted)} only"
         )
     values = {key: value for key, value in table.items() if key not in sizes and key != "shape"}
-    values |= {key: int(values[key]) for key in ("gpus", "slots", "lanes", "seed") if key in values}
     try:
-        found = _SHAPES[shape](*(int(table[key]) for key in wanted), fabrics.Parts(**values))
+        found = _SHAPES[shape](*(table[key] for key in wanted), fabrics.Parts(**values))
     except BadSpec as error:
         raise document.error(("fabric",), str(error)) from error
     own = {key: document.data[key] for key in ("name", "root") if key in document.data}
@@ -477,7 +481,10 @@ def check_top(document: Document) -> None:
 def _check(
     document: Document, where: Where, kind: str, what: str, require: Collection[str]
 ) -> Mapping[str, Any]:
-    """Return the checked table at `where`; a name stands for a table with just this name. Raises BadSpec."""
+    """Return the checked table at `where`; a name stands for a table with just this name. Raises BadSpec.
+
+    Whole numbers are returned as integers, also where the file has 1e3.
+    """
     value: Any = document.data
     for part in where:
         value = value[part]
@@ -491,7 +498,17 @@ def _check(
                 begin = f"{what}: " if what else ""
                 raise document.error((*where, key), f"{begin}{key} {schema.OLD[kind][key]}")
     checks = {key: each.check for key, each in schema.TABLES[kind].items()}
-    return document.check(where, checks, what=what, require=require)
+    table = document.check(where, checks, what=what, require=require)
+    return {key: int(number) if key in _WHOLE[kind] else number for key, number in table.items()}
+
+
+_WHOLE: Mapping[str, frozenset[str]] = {
+    kind: frozenset(
+        key for key, each in keys.items() if documents.json_schema(each.check).get("type") == "integer"
+    )
+    for kind, keys in schema.TABLES.items()
+}
+"""The keys of whole numbers, by kind of table."""
 
 
 def unused(document: Document, command: str) -> list[str]:

@@ -52,6 +52,10 @@ class Region:
         """The first slot after the region."""
         return self.offset + self.size
 
+    def overlaps(self, other: Region) -> bool:
+        """Return whether the two regions have a slot in common."""
+        return max(self.offset, other.offset) < min(self.end, other.end)
+
 
 # ---------------------------------------------------------------------------
 # Aggregation trees: the switches of one job.

@@ -158,8 +158,6 @@ def union_rounds(
     shapes (m, p, k) and (n, q, k): m groups of p jobs and n groups of q jobs with k stages each; p + q ≤ k.
     The result has shape (m, n). O(m n k (k-1)!/(k-p-q)!), in compiled loops.
     """
-    import numpy as np  # imported late: commands whose jobs take no turns start faster without numpy
-
     (m, p, k), (n, q, _) = left.shape, right.shape
     if p + q > k:
         raise BadSpec(f"{p + q} jobs share {k} resources; at most {k} can take turns")
@@ -178,8 +176,6 @@ def union_rounds(
 @cache
 def _stages(k: int, jobs: int) -> NDArray[np.int64]:
     """Return, for each order and slot, the stage that each job is in; shape (orders, slots, jobs)."""
-    import numpy as np
-
     offsets = np.array(orders(k, jobs))
     return (offsets[:, None, :] + np.arange(k)[None, :, None]) % k
 

@@ -174,7 +174,7 @@ def arrange(
     for name, size in sizes.items():
         region = held.get(name, Region(0, 0))
         # Of the jobs that shared a region, one may keep it.
-        if region.size == size and not any(_meet(region, other) for other in placed.values()):
+        if region.size == size and not any(region.overlaps(other) for other in placed.values()):
             placed[name] = region
     if not placed:
         return _packed(total, sizes)
@@ -189,10 +189,6 @@ def arrange(
     if sum(hole.size for hole in free) - rest.size > WASTE * sum(hole.size for hole in free):
         return _packed(total, sizes)
     return placed, rest
-
-
-def _meet(one: Region, other: Region) -> bool:
-    return one.offset < other.end and other.offset < one.end
 
 
 def _packed(total: int, sizes: Mapping[str, int]) -> tuple[dict[str, Region], Region]:

@@ -26,6 +26,7 @@ Complexity: O(servers + candidates · (workers² + events of the jobs near it)).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -128,16 +129,13 @@ def _racks(problem: PlacementProblem, room: dict[str, int], workers: int) -> lis
     There are `RACKS` such racks, or more if `RACKS` racks have no room for twice this number of workers.
     """
     racks: dict[str, list[_Choice]] = {}
-    flows: dict[str, int] = {}
-    for other in problem.running:
-        for host in other.hosts if len(other.hosts) > 1 else ():
-            flows[host] = flows.get(host, 0) + 1
+    flows = Counter(host for other in problem.running if len(other.hosts) > 1 for host in other.hosts)
     busy, link_bps = problem.busy, problem.topology.link_bps_of
     fastest_bps = max(link_bps[name] for name in room)
     rack_of, neighbours = problem.topology.rack_of, problem.topology.neighbours
     for name, count in room.items():
         rack = rack_of[name]
-        left = max(1 - busy[neighbours[name][rack]], 1 / (1 + flows.get(name, 0)))
+        left = max(1 - busy[neighbours[name][rack]], 1 / (1 + flows[name]))
         unlimited = float(link_bps[name] == fastest_bps)
         bandwidth = left * link_bps[name] / fastest_bps if fastest_bps < np.inf else left * unlimited
         racks.setdefault(rack, []).append(_Choice(name, count, bandwidth))

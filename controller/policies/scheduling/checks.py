@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from controller.policies.scheduling.errors import BadDecision
-from controller.policies.scheduling.policy import Decision, Group, View
+from controller.policies.scheduling.policy import Decision, View
 from controller.vocabulary.errors import plural
+from controller.vocabulary.lists import by_key
 
 ROUNDING = 1e-6
 """Tolerance of the sums of granted CPUs and memory, which allocators compute from fractions of servers."""
@@ -16,7 +17,6 @@ def check(decision: Decision, view: View, policy: str) -> None:
     A GPU may be in two groups only if their jobs name each other as neighbours. Other errors are a wrong
     number of GPUs, and more CPUs or memory granted than a server has.
     """
-    holders: dict[int, list[Group]] = {}
     seen: set[int] = set()
     for group in decision.groups:
         if not group.jobs:
@@ -37,8 +37,7 @@ def check(decision: Decision, view: View, policy: str) -> None:
                 raise BadDecision(
                     f"{policy}: {job} needs {plural(job.spec.gpus, 'GPU')}, got {len(group.gpus)}"
                 )
-        for gpu in group.gpus:
-            holders.setdefault(gpu, []).append(group)
+    holders = by_key((gpu, group) for group in decision.groups for gpu in group.gpus)
     for gpu, groups in holders.items():
         for group in groups:
             allowed = {job.order for job in (*group.jobs, *group.neighbours)}
@@ -46,8 +45,7 @@ def check(decision: Decision, view: View, policy: str) -> None:
                 if other is not group and not {job.order for job in other.jobs} <= allowed:
                     raise BadDecision(f"{policy}: GPU {gpu} goes to {group.jobs} and to {other.jobs}")
     for node, capacity in enumerate(view.cluster.servers):
-        first = view.cluster.first_gpu[node]
-        _check_node(decision, policy, range(first, first + capacity.gpus), capacity.cpus, capacity.memory_gb)
+        _check_node(decision, policy, view.cluster.gpus_of[node], capacity.cpus, capacity.memory_gb)
 
 
 def _check_node(decision: Decision, policy: str, gpus: range, cpus: float, memory_gb: float) -> None:

@@ -198,8 +198,12 @@ class OnTime:
     def decide(self, view: View) -> Decision:
         """Return the jobs of lowest rank that fit, and the time when the next deadline becomes urgent."""
         next_s = self.urgency.update(view)
-        self._ranked.rerank()
-        decision = self._ranked.decide(view)
+        decision = self._chosen(view)
         waits = sum(len(group.jobs) for group in decision.groups) < len(view.jobs)
         decision.wake_s = next_s if waits and next_s < math.inf else None
         return decision
+
+    def _chosen(self, view: View) -> Decision:
+        """Return the groups of the jobs of lowest rank that fit."""
+        self._ranked.rerank()
+        return self._ranked.decide(view)

@@ -19,42 +19,19 @@ from controller.policies.grouping.rounds import GroupPlan, Interleaving, Profile
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.placement import FreeGpuCounts, FreeGpus
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.ranked import Entry, Profiler, Rank, WaitingJobs, keep_until_repaid
+from controller.policies.scheduling.ranked import (
+    Entry,
+    Profiler,
+    Rank,
+    WaitingJobs,
+    beside,
+    fill,
+    keep_until_repaid,
+)
 from controller.vocabulary import Cluster
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A group that has no GPUs yet; the attributes are `Group`'s."""
-
-    jobs: tuple[JobState, ...]
-    fused: bool = False
-    stage_order: tuple[int, ...] = ()
-    efficiency: float | None = None
-    reason: str = ""
-
-    @property
-    def gpus(self) -> int:
-        """Number of GPUs that the jobs of the group share."""
-        return self.jobs[0].spec.gpus
-
-    def same_members(self, group: Group) -> bool:
-        """Return whether `group` has the same members."""
-        return len(self.jobs) == len(group.jobs) and {*self.jobs} == {*group.jobs}
-
-    def on(self, gpus: tuple[int, ...]) -> Group:
-        """Return the draft as a group on these GPUs."""
-        return Group(
-            self.jobs,
-            gpus,
-            fused=self.fused,
-            stage_order=self.stage_order,
-            efficiency=self.efficiency,
-            reason=self.reason,
-        )
-
-
-def place(drafts: Iterable[Draft], view: View) -> list[Group]:
+def place(drafts: Iterable[Group], view: View) -> list[Group]:
     """Assign GPUs to groups without GPUs; return the groups that fit, in the order of `drafts`.
 
     Groups earlier in `drafts` get GPUs first. A group with the members of a running group stays on the
@@ -63,22 +40,10 @@ def place(drafts: Iterable[Draft], view: View) -> list[Group]:
     groups, all groups are placed again, large groups first, and some running groups move. Groups that fit in
     neither attempt are left out.
     """
-    counts = FreeGpuCounts(view.cluster)
-    kept: list[Draft] = []
-    refused: set[int] = set()  # sizes for which there is no room any more
-    for draft in drafts:
-        gpus = draft.gpus
-        if gpus in refused:
-            continue
-        if counts.allocate(gpus):
-            kept.append(draft)
-            if not counts.free:
-                break
-        else:
-            refused.add(gpus)
+    kept = FreeGpuCounts(view.cluster).allocate_each(drafts, lambda draft: draft.width)
     before = {job.order: group for group in view.groups for job in group.jobs}
     placed: dict[int, Group] = {}
-    fresh: list[tuple[int, Draft]] = []
+    fresh: list[tuple[int, Group]] = []
     homes: set[int] = set()  # groups that stay, by their first GPU
     for number, draft in enumerate(kept):
         old = before.get(draft.jobs[0].order)
@@ -88,37 +53,14 @@ def place(drafts: Iterable[Draft], view: View) -> list[Group]:
         else:
             homes.add(old.gpus[0])
             placed[number] = old if same else draft.on(old.gpus)
-    if fresh and not _fill(fresh, _beside(placed.values(), view.cluster), placed):
+    if fresh and not fill(fresh, beside(placed.values(), view.cluster), placed):
         placed = {}
-        _fill(list(enumerate(kept)), FreeGpus(view.cluster), placed)
+        fill(enumerate(kept), FreeGpus(view.cluster), placed)
         for number, group in placed.items():
             old = before.get(group.jobs[0].order)
             if old is not None and old.gpus == group.gpus and kept[number].same_members(old):
                 placed[number] = old
     return [placed[number] for number in sorted(placed)]
-
-
-def _beside(groups: Iterable[Group], cluster: Cluster) -> FreeGpus:
-    """Return the GPUs of `cluster` that `groups` leave free."""
-    slots = FreeGpus(cluster)
-    for each in groups:
-        slots.reserve(each.gpus)
-    return slots
-
-
-def _fill(drafts: list[tuple[int, Draft]], slots: FreeGpus, placed: dict[int, Group]) -> bool:
-    """Assign free GPUs in `slots` to the drafts, large ones first; return whether all drafts fit.
-
-    `drafts` are pairs of number and draft. The groups are added to `placed`, by the draft's number.
-    """
-    complete = True
-    for number, draft in sorted(drafts, key=lambda entry: -entry[1].gpus):
-        gpus = slots.allocate(draft.gpus)
-        if gpus is None:
-            complete = False
-        else:
-            placed[number] = draft.on(gpus)
-    return complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +73,7 @@ class SizeDrafts:
 
     orders: list[int]
     fits: bool
-    groups: list[tuple[int, Draft]]
+    groups: list[tuple[int, Group]]
 
 
 DEFAULT = PaperOptions()
@@ -208,11 +150,11 @@ class Muri:
             entries.append(entry)
         return taken
 
-    def _grouped(self, taken: dict[int, list[Entry]], cluster: Cluster) -> list[Draft]:
+    def _grouped(self, taken: dict[int, list[Entry]], cluster: Cluster) -> list[Group]:
         """Return the groups in order of the rank of their first job."""
         fits = sum(size * len(entries) for size, entries in taken.items()) <= cluster.gpus
         before, self._drafted = self._drafted, {}
-        ranked: list[tuple[Rank, int, Draft]] = []
+        ranked: list[tuple[Rank, int, Group]] = []
         for size, entries in taken.items():
             orders = [order for _, order, _ in entries]
             drafted = before.get(size)
@@ -222,7 +164,7 @@ class Muri:
             ranked += [(*entries[first][:2], draft) for first, draft in drafted.groups]
         return [draft for _, _, draft in sorted(ranked, key=lambda entry: entry[:2])]
 
-    def _drafts(self, entries: list[Entry], *, fits: bool) -> Iterator[tuple[int, Draft]]:
+    def _drafts(self, entries: list[Entry], *, fits: bool) -> Iterator[tuple[int, Group]]:
         """Divide `entries`, which are in order of rank, into groups.
 
         Yields, for each group, the position of its first job in `entries`, and the group.
@@ -252,12 +194,13 @@ class Muri:
         return plans
 
 
-def interleaved(jobs: tuple[JobState, ...], interleaving: Interleaving | None = None) -> Draft:
+def interleaved(jobs: tuple[JobState, ...], interleaving: Interleaving | None = None) -> Group:
     """Return a fused group of `jobs`; the stages of several jobs interleave by `interleaving`."""
     if interleaving is None or len(jobs) == 1:
-        return Draft(jobs, fused=True, reason="alone")
-    return Draft(
+        return Group(jobs, (), fused=True, reason="alone")
+    return Group(
         jobs,
+        (),
         fused=True,
         stage_order=interleaving.offsets,
         efficiency=interleaving.efficiency,

@@ -8,9 +8,12 @@ place, whatever the nodes' sizes. `FreeGpus` has the cluster's free GPUs during 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from controller.vocabulary import Cluster
+
+Wanted = TypeVar("Wanted")
 
 
 def across(room: Sequence[int], sizes: Sequence[int], gpus: int) -> tuple[list[int], int]:
@@ -55,18 +58,16 @@ def spread(room: Sequence[int], cluster: Cluster, gpus: int) -> tuple[list[int],
 class FreeGpus:
     """The free GPUs of each node; at first, all available GPUs of the cluster.
 
+    `by_node` has the numbers of each node's free GPUs, the highest first; change it only by the methods.
     If `allocate` fails for a number of GPUs, it fails for this number until GPUs are released.
     """
 
-    __slots__ = ("_free", "_whole", "cluster", "free")
+    __slots__ = ("_whole", "by_node", "cluster", "free")
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         # descending, so that the lowest numbers are taken first from the end
-        self._free = [
-            list(range(first + node.gpus - 1, first - 1, -1))
-            for first, node in zip(cluster.first_gpu, cluster.servers, strict=True)
-        ]
+        self.by_node = [list(reversed(gpus)) for gpus in cluster.gpus_of]
         self._whole = max(cluster.sizes)
         self.free = len(cluster.node_of)
         if cluster.unavailable:
@@ -78,8 +79,8 @@ class FreeGpus:
             return None
         if gpus > self._whole:
             return self._take_across(gpus)
-        node = self._node_with(gpus, map(len, self._free))
-        return None if node is None else self._cut(node, gpus)
+        node = self._node_with(gpus, map(len, self.by_node))
+        return None if node is None else self.take(node, gpus)
 
     def allocate_scattered(self, gpus: int) -> tuple[int, ...] | None:
         """Reserve any `gpus` GPUs; return their numbers. None: too few are free.
@@ -88,7 +89,7 @@ class FreeGpus:
         """
         if gpus > self.free:
             return None
-        emptiest_first = sorted(self._free, key=len, reverse=True)
+        emptiest_first = sorted(self.by_node, key=len, reverse=True)
         taken = [gpu for free in emptiest_first for gpu in reversed(free)][:gpus]
         self.reserve(taken)
         return tuple(taken)
@@ -97,12 +98,12 @@ class FreeGpus:
         """Reserve exactly these GPUs, which must be free."""
         node_of = self.cluster.node_of
         for gpu in gpus:
-            self._free[node_of[gpu]].remove(gpu)
+            self.by_node[node_of[gpu]].remove(gpu)
             self.free -= 1
 
     def release(self, gpus: Iterable[int]) -> None:
         """Mark these GPUs as free."""
-        node_of, free = self.cluster.node_of, self._free
+        node_of, free = self.cluster.node_of, self.by_node
         touched = set()
         for gpu in gpus:
             node = node_of[gpu]
@@ -116,17 +117,18 @@ class FreeGpus:
         return next((number for number, free in enumerate(room) if free >= gpus), None)
 
     def _take_across(self, gpus: int) -> tuple[int, ...] | None:
-        whole, rest, room = spread([len(free) for free in self._free], self.cluster, gpus)
+        whole, rest, room = spread([len(free) for free in self.by_node], self.cluster, gpus)
         last = self._node_with(rest, room) if rest else None
         if rest and last is None:
             return None
         taken: tuple[int, ...] = ()
         for number in whole:
-            taken += self._cut(number, self.cluster.sizes[number])
-        return taken if last is None else taken + self._cut(last, rest)
+            taken += self.take(number, self.cluster.sizes[number])
+        return taken if last is None else taken + self.take(last, rest)
 
-    def _cut(self, node: int, gpus: int) -> tuple[int, ...]:
-        free = self._free[node]
+    def take(self, node: int, gpus: int) -> tuple[int, ...]:
+        """Reserve the first `gpus` free GPUs of a node, which must have them; return their numbers."""
+        free = self.by_node[node]
         taken = tuple(free[: -gpus - 1 : -1])
         del free[-gpus:]
         self.free -= gpus
@@ -168,3 +170,20 @@ class FreeGpuCounts:
             free[number] = 0
         self.free -= gpus
         return True
+
+    def allocate_each(self, wanted: Iterable[Wanted], gpus_of: Callable[[Wanted], int]) -> list[Wanted]:
+        """Reserve GPUs for each of `wanted` that fits, in this order; return those that fit.
+
+        `gpus_of` returns the number of GPUs that one of them needs.
+        """
+        kept: list[Wanted] = []
+        refused: set[int] = set()  # numbers of GPUs for which there is no room any more
+        for each in wanted:
+            gpus = gpus_of(each)
+            if gpus not in refused and self.allocate(gpus):
+                kept.append(each)
+            else:
+                refused.add(gpus)
+            if not self.free:
+                break
+        return kept

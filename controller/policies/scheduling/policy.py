@@ -29,8 +29,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from controller.vocabulary import BadSpec, Cluster, Job, Topology
@@ -385,7 +385,7 @@ class Group:
 
     Attributes:
         jobs: The members; a single member has the GPUs for itself.
-        gpus: Numbers of the group's GPUs; every member uses all of them.
+        gpus: Numbers of the group's GPUs; every member uses all of them. Empty: not chosen yet.
         cpus: CPUs granted to each member; empty: no limit.
         memory_gb: Memory granted to each member; empty: no limit.
         fused: Whether members run in one process: a change of membership restarts all members.
@@ -419,11 +419,29 @@ class Group:
             and self.stage_order == other.stage_order
         )
 
-    def without(self, job: JobState) -> Group | None:
-        """Return the group without a member; None if no member remains."""
-        if len(self.jobs) == 1:
-            return None
-        kept = [number for number, member in enumerate(self.jobs) if member is not job]
+    @property
+    def width(self) -> int:
+        """Number of GPUs that each member needs, also before the group has GPUs."""
+        return self.jobs[0].spec.gpus
+
+    def same_members(self, other: Group) -> bool:
+        """Return whether `other` has the same members, in any order."""
+        return len(self.jobs) == len(other.jobs) and {*self.jobs} == {*other.jobs}
+
+    def on(self, gpus: tuple[int, ...]) -> Group:
+        """Return a group that differs only in its GPUs, with no limits on CPUs and memory."""
+        return Group(
+            self.jobs,
+            gpus,
+            fused=self.fused,
+            stage_order=self.stage_order,
+            efficiency=self.efficiency,
+            reason=self.reason,
+        )
+
+    def only(self, jobs: Collection[JobState]) -> Group:
+        """Return the group with only the members that are in `jobs`."""
+        kept = [number for number, member in enumerate(self.jobs) if member in jobs]
         return Group(
             tuple(self.jobs[number] for number in kept),
             self.gpus,
@@ -431,8 +449,14 @@ class Group:
             tuple(self.memory_gb[number] for number in kept) if self.memory_gb else (),
             fused=self.fused,
             neighbours=self.neighbours,
+            stage_order=tuple(self.stage_order[number] for number in kept) if self.stage_order else (),
             reason=self.reason,
         )
+
+    def without(self, job: JobState) -> Group | None:
+        """Return the group without a member, and without an order of stages; None if no member remains."""
+        rest = self.only([member for member in self.jobs if member is not job])
+        return replace(rest, stage_order=()) if rest.jobs else None
 
 
 @dataclass(slots=True)

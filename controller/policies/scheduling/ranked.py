@@ -324,7 +324,10 @@ class RankedPolicy:
         now_s = view.now_s
         slots = self._slots
         if slots is None or slots.cluster is not view.cluster:
-            slots = self._slots = self._settled_on(view.cluster, now_s)
+            slots, stopped = settled_on(view.cluster, self._groups)
+            self._slots = slots
+            for job in stopped:
+                self._waiting.add(job, self._rank(job, now_s))
         for job in view.finished:
             group = self._groups.pop(job.order, None)
             if group is not None:
@@ -346,17 +349,6 @@ class RankedPolicy:
                 self._choose(view.cluster, slots, now_s)
         wake_s = now_s + self._quantum_s if self._quantum_s and len(self._waiting) else None
         return Decision(list(self._groups.values()), wake_s)
-
-    def _settled_on(self, cluster: Cluster, now_s: float) -> FreeGpus:
-        """Return the free GPUs of `cluster`; stop jobs on unavailable GPUs. Stopped jobs wait again."""
-        slots = FreeGpus(cluster)
-        for order, group in list(self._groups.items()):
-            if cluster.unavailable.isdisjoint(group.gpus):
-                slots.reserve(group.gpus)
-            else:
-                del self._groups[order]
-                self._waiting.add(group.jobs[0], self._rank(group.jobs[0], now_s))
-        return slots
 
     def _fill(self, slots: FreeGpus) -> None:
         for job, place in place_by_rank(self._waiting, (), slots, backfill=self._backfill):
@@ -401,36 +393,55 @@ def settle(
         group object. Jobs that fit in neither attempt are left out.
     """
     placed: dict[int, Group] = {}
-    fresh: list[JobState] = []
+    fresh: list[tuple[int, Group]] = []
     for job in chosen:
         group = groups.get(job.order)
         if group is None:
-            fresh.append(job)
+            fresh.append((job.order, Group((job,), ())))
         else:
             placed[job.order] = group
     for order, group in groups.items():
         if order not in placed:
             slots.release(group.gpus)
-    fresh.sort(key=_larger_first)
-    homeless = False
-    for job in fresh:
-        place = slots.allocate(job.spec.gpus)
-        if place is None:
-            homeless = True
-        else:
-            placed[job.order] = Group((job,), place)
-    if not homeless:
+    if fill(fresh, slots, placed):
         return placed, slots
     slots = FreeGpus(cluster)
     moved: dict[int, Group] = {}
-    for job in sorted(chosen, key=_larger_first):
-        place = slots.allocate(job.spec.gpus)
-        if place is not None:
-            group = groups.get(job.order)
-            stays = group is not None and group.gpus == place
-            moved[job.order] = group if stays and group is not None else Group((job,), place)
-    return moved, slots
+    fill(((job.order, Group((job,), ())) for job in chosen), slots, moved)
+    unmoved = {
+        order: group for order, group in groups.items() if order in moved and moved[order].gpus == group.gpus
+    }
+    return moved | unmoved, slots
 
 
-def _larger_first(job: JobState) -> int:
-    return -job.spec.gpus
+def fill(drafts: Iterable[tuple[int, Group]], slots: FreeGpus, placed: dict[int, Group]) -> bool:
+    """Assign free GPUs in `slots` to groups without GPUs, large ones first; return whether all groups fit.
+
+    `drafts` are pairs of number and group. The groups with their GPUs are added to `placed`, by number.
+    """
+    complete = True
+    for number, draft in sorted(drafts, key=lambda entry: -entry[1].width):
+        gpus = slots.allocate(draft.width)
+        if gpus is None:
+            complete = False
+        else:
+            placed[number] = draft.on(gpus)
+    return complete
+
+
+def beside(groups: Iterable[Group], cluster: Cluster) -> FreeGpus:
+    """Return the GPUs of `cluster` that `groups` leave free."""
+    slots = FreeGpus(cluster)
+    for each in groups:
+        slots.reserve(each.gpus)
+    return slots
+
+
+def settled_on(cluster: Cluster, groups: dict[int, Group]) -> tuple[FreeGpus, list[JobState]]:
+    """Remove the groups of single jobs that are on unavailable GPUs of `cluster` from `groups`.
+
+    Returns the GPUs that the remaining groups leave free, and the jobs of the removed groups.
+    """
+    gone = [order for order, group in groups.items() if not cluster.unavailable.isdisjoint(group.gpus)]
+    stopped = [groups.pop(order).jobs[0] for order in gone]
+    return beside(groups.values(), cluster), stopped

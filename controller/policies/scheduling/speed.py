@@ -61,3 +61,26 @@ class InterleavedSpeed(SpeedModel):
         """Return, for each member, the sum of all members' restart costs: members start one by one."""
         together_s = sum(job.spec.restart_s for job in group.jobs)
         return (together_s * self.restart_scale,) * len(group.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionCost:
+    """Cost of stopping and restarting a job: time that the job loses, in seconds.
+
+    Attributes:
+        within_s: Cost for a job that fits into one node, the patent's m1. The default is from Lucid's
+            simulator.
+        beyond_s: Cost for a larger job, the patent's m2.
+        node_gpus: GPUs of a node.
+    """
+
+    within_s: float = 40.0
+    beyond_s: float = 60.0
+    node_gpus: int = 8
+
+    def of(self, gpus: int) -> float:
+        """Return the cost in seconds for a job with this number of GPUs."""
+        return self.within_s if gpus <= self.node_gpus else self.beyond_s
+
+
+USUAL_COST = PreemptionCost()

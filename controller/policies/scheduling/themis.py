@@ -23,9 +23,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from controller.policies.scheduling.muri import Draft, place
+from controller.policies.scheduling.muri import place
 from controller.policies.scheduling.placement import FreeGpuCounts
-from controller.policies.scheduling.policy import Decision, JobState, View
+from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.policies.scheduling.ranked import keep_until_repaid
 
 
@@ -56,7 +56,7 @@ class Themis:
             counts.allocate(job.spec.gpus)
         rest = [job for job in view.jobs.values() if over or job.group is None]
         winners = self._auction(rest, view, counts)
-        drafts = [Draft((job,), reason=f"rho {rho(job, view):.2f}") for job in (*holders, *winners)]
+        drafts = [Group((job,), (), reason=f"rho {rho(job, view):.2f}") for job in (*holders, *winners)]
         groups = place(drafts, view)
         waits = len(groups) < len(view.jobs)
         return Decision(groups, self._leased_until_s if waits else None)
@@ -67,16 +67,7 @@ class Themis:
         bids = sorted(
             worst_first[:bidders], key=lambda job: (-self._gain(job, view.now_s) / job.spec.gpus, job.order)
         )
-        refused: set[int] = set()
-        winners: list[JobState] = []
-        for job in (*bids, *worst_first[bidders:]):
-            if not counts.free:
-                break
-            if job.spec.gpus not in refused and counts.allocate(job.spec.gpus):
-                winners.append(job)
-            else:
-                refused.add(job.spec.gpus)
-        return winners
+        return counts.allocate_each((*bids, *worst_first[bidders:]), lambda job: job.spec.gpus)
 
     def _gain(self, job: JobState, now_s: float) -> float:
         """Return the logarithm of a ratio: rho without the lease, divided by rho with the lease."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from controller.policies.scheduling.placement import FreeGpus
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.vocabulary import Cluster
+from controller.policies.scheduling.ranked import settled_on
 
 LIMITS = (3250.0, 7200.0)
 
@@ -34,7 +34,10 @@ class Tiresias:
         """Return the jobs at the heads of the queues, until the GPUs of the cluster are used."""
         slots = self._slots
         if slots is None or slots.cluster is not view.cluster:
-            slots = self._slots = self._settled_on(view.cluster)
+            slots, stopped = settled_on(view.cluster, self._groups)
+            self._slots = slots
+            for job in stopped:  # they stay in their queues
+                del self._level[job.order]
         for job in view.finished:
             group = self._groups.pop(job.order, None)
             if group is not None:
@@ -61,19 +64,6 @@ class Tiresias:
         return Decision(
             [self._groups[job.order] for _, job in self._in_order(chosen)], self._wake_s(view.now_s)
         )
-
-    def _settled_on(self, cluster: Cluster) -> FreeGpus:
-        """Return the free GPUs of `cluster`; stop jobs on unavailable GPUs.
-
-        Stopped jobs stay in their queues.
-        """
-        slots = FreeGpus(cluster)
-        for order, group in list(self._groups.items()):
-            if cluster.unavailable.isdisjoint(group.gpus):
-                slots.reserve(group.gpus)
-            else:
-                del self._groups[order], self._level[order]
-        return slots
 
     def _in_order(self, chosen: list[tuple[int, JobState]]) -> list[tuple[int, JobState]]:
         return [(level, job) for level, job in chosen if job.order in self._groups]

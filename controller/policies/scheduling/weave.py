@@ -42,7 +42,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from controller.policies.grouping.rounds import Item, Rounds, best, group_by_worth
-from controller.policies.scheduling.muri import Draft, interleaved, place
+from controller.policies.scheduling.muri import interleaved, place
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import (
     RESOURCES,
@@ -79,7 +79,7 @@ class _Entry(Item):
 
     job: JobState
     spec: Submission
-    draft: Draft
+    draft: Group
     factor: float = 0.0
 
 
@@ -172,14 +172,13 @@ class Weave:
             if room[gpus]:
                 room[gpus] -= 1
                 demand += gpus
-                if entry.kind < 0:
-                    self._classify(entry)
+                self._kind(entry)
                 entry.alone_s = entry.job.alone_s
                 entry.weight = weight
                 considered.append(entry)
         return considered
 
-    def _drafts(self, found: Sequence[Sequence[int]], considered: Sequence[_Entry]) -> Iterator[Draft]:
+    def _drafts(self, found: Sequence[Sequence[int]], considered: Sequence[_Entry]) -> Iterator[Group]:
         """Yield the groups, largest number of GPUs first so that they fit, then each job in no group."""
         rest = {*range(len(considered))}
         for numbers in sorted(found, key=lambda group: (-considered[group[0]].gpus, min(group))):
@@ -193,19 +192,15 @@ class Weave:
         for number in sorted(rest):
             yield considered[number].draft
 
-    def _kind(self, job: JobState) -> int:
-        entry = self._entries[job.order]
+    def _kind(self, entry: _Entry) -> int:
+        """Return the kind of a job; jobs of equal profiles, GPUs and speeds have one kind."""
         if entry.kind < 0:
-            self._classify(entry)
+            job, spec = entry.job, entry.spec
+            key = profile(spec), spec.gpus, job.alone_s
+            entry.kind = self._kinds.setdefault(key, len(self._examples))
+            if entry.kind == len(self._examples):
+                self._examples.append(JobState(spec, job.order, job.alone_s, 0.0))
         return entry.kind
-
-    def _classify(self, entry: _Entry) -> None:
-        job, spec = entry.job, entry.spec
-        entry.kind = kind = self._kinds.setdefault(
-            (profile(spec), spec.gpus, job.alone_s), len(self._examples)
-        )
-        if kind == len(self._examples):
-            self._examples.append(JobState(spec, job.order, job.alone_s, 0.0))
 
     def _round_s(self, kinds: tuple[int, ...]) -> float:
         return self._predicted_s(kinds) * self._lengthening.factor(len(kinds))
@@ -219,7 +214,7 @@ class Weave:
 
     def _believed(self, group: Group) -> tuple[int, float]:
         """Return a running group's number of members, and the ratio of its real to its predicted round."""
-        kinds = tuple(sorted(self._kind(job) for job in group.jobs))
+        kinds = tuple(sorted(self._kind(self._entries[job.order]) for job in group.jobs))
         return len(kinds), max(job.iteration_s for job in group.jobs) / self._predicted_s(kinds)
 
 

@@ -261,7 +261,6 @@ class _MeanField:
         mean = np.where(ends, part, 1.0), np.where(ends, own, sent_bps[job])
         out = self._out(own, part, *mean)
         back = np.minimum(out, 1.0)
-        best = np.full(len(job), np.inf)
         resources = np.concatenate([self.up, self.down])
         flow = np.concatenate([out, back])
         twice = np.concatenate([part, part])

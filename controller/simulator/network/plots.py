@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -37,13 +38,14 @@ def draw(simulated: NetworkResult, path: Path) -> None:
 
 def _busiest(log: NetworkLog) -> list[str]:
     """Return the switches at which the largest numbers of jobs have slots, the largest number first."""
-    jobs: dict[str, set[str]] = {}
-    for _, _, division in log.memory:
-        for name, regions in division.regions.items():
-            for switch, region in regions.items():
-                if region.size:
-                    jobs.setdefault(switch, set()).add(name)
-    return sorted(jobs, key=lambda switch: -len(jobs[switch]))[:MOST_SWITCHES]
+    having = {
+        (switch, name): None
+        for _, _, division in log.memory
+        for name, regions in division.regions.items()
+        for switch, region in regions.items()
+        if region.size
+    }
+    return [switch for switch, _ in Counter(switch for switch, _ in having).most_common(MOST_SWITCHES)]
 
 
 def _draw_jobs(panel: Any, simulated: NetworkResult, colours: Mapping[str, str]) -> None:

@@ -21,12 +21,12 @@ from controller.simulator.traces.rows import (
     LARGEST,
     SMALLEST,
     JobCheck,
-    brief,
     delimiter_of,
     present,
     read_text,
 )
 from controller.vocabulary import Cluster, documents, jobs_of
+from controller.vocabulary.documents import brief
 from controller.vocabulary.errors import plural
 
 _log = logging.getLogger(__name__)

@@ -34,7 +34,6 @@ from controller.simulator.traces.rows import (
     JobCheck,
     JobColumns,
     TraceRow,
-    brief,
     collect,
     delimiter_of,
     present,
@@ -42,6 +41,7 @@ from controller.simulator.traces.rows import (
     read_text,
 )
 from controller.vocabulary import Cluster
+from controller.vocabulary.documents import brief
 from controller.vocabulary.lists import by_key
 
 _NOTHING = {"", "nan", "null", "none", "unknown", "n/a"}

@@ -14,16 +14,12 @@ from pathlib import Path
 from controller.policies.scheduling.errors import BadSpec, BadTrace, SchedulingError
 from controller.policies.scheduling.policy import Submission
 from controller.vocabulary import Cluster
-from controller.vocabulary.documents import encoding_of
+from controller.vocabulary.documents import brief, encoding_of
 from controller.vocabulary.errors import plural
 
 SMALLEST, LARGEST = 1e-9, 1e12
 """Minimum and maximum of a positive number. With other numbers, rounding would lose small addends in sums of
 seconds."""
-
-SHOWN = 60
-"""Maximum number of characters of a cell that an error shows."""
-
 
 JobCheck = Callable[[Submission], None]
 """Function that raises BadSpec or a SchedulingError for a job of an unknown model."""
@@ -90,11 +86,6 @@ class TraceRow:
                 column, f"{brief(repr(text))} is not a date and time like 2017-10-03 12:00:00"
             ) from None
         return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds()
-
-
-def brief(text: str) -> str:
-    """Return a text for an error message, cut if it has more than `SHOWN` characters."""
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
 
 
 def read_text(path: Path) -> str:

@@ -238,7 +238,7 @@ def _members(each: PlannedGroup) -> list[str]:
 def _where(each: PlannedGroup, cluster: Cluster) -> str:
     """Return the GPUs of a group by server, as in ``a:0,1 b:3``; each server's GPUs are numbered from 0."""
     located = ((cluster.node_of[gpu], gpu) for gpu in sorted(each.group.gpus))
-    places = by_key((node, gpu - cluster.first_gpu[node]) for node, gpu in located)
+    places = by_key((node, gpu - cluster.gpus_of[node].start) for node, gpu in located)
     return " ".join(
         f"{cluster.servers[node].name}:{','.join(map(str, numbers))}" for node, numbers in places.items()
     )

@@ -26,7 +26,7 @@ from controller.simulator.runs import (
     sweep_tasks,
     write_rows,
 )
-from controller.simulator.traces.rows import brief
+from controller.vocabulary.documents import brief
 from controller.vocabulary.lists import by_key
 from ina.cli import options
 from ina.cli import schedule_inputs as inputs

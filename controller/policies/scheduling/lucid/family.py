@@ -46,6 +46,7 @@ from controller.policies.scheduling.lucid.usage import (
 )
 from controller.policies.scheduling.policy import Group, JobState, Policy, SpeedModel, Submission
 from controller.policies.scheduling.ranked import Preemption, RankedPolicy
+from controller.policies.scheduling.speed import USUAL_COST
 
 Settings = Mapping[str, Any]
 
@@ -304,9 +305,13 @@ class PairSpeed(SpeedModel):
         if len(group.jobs) > 2:
             raise BadSpec(f"{len(group.jobs)} jobs share GPUs; want 2 at most: only pairs were measured")
         one, other = group.jobs
-        key = self._config_of(one.spec), self._config_of(other.spec)
-        speeds = self._speeds.get(key, (self._unmeasured, self._unmeasured))
+        speeds = self._pair(one.spec, other.spec)
         return [one.alone_s / speeds[0], other.alone_s / speeds[1]]
+
+    def _pair(self, one: Submission, other: Submission) -> tuple[float, float]:
+        """Return the speeds of two jobs on the same GPUs, relative to their speeds alone."""
+        key = self._config_of(one), self._config_of(other)
+        return self._speeds.get(key, (self._unmeasured, self._unmeasured))
 
     def restart_s(self, group: Group) -> Sequence[float]:
         """Return the cost of a start for each member, in seconds; 0 for a member that has not run before."""
@@ -359,11 +364,6 @@ def usage_of(spec: Submission, config: SimulationConfig) -> GpuUsage:
             f"job {spec.name!r} trains {configuration}, which has neither a profile nor columns {columns}"
         )
     return usages[configuration]
-
-
-def restart_s(gpus: int) -> float:
-    """Return the cost of a preemption in seconds, as assumed by Lucid's authors."""
-    return 40.0 if gpus <= 8 else 60.0
 
 
 def complete_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
@@ -473,19 +473,14 @@ class _MadeUpSpeed(PairSpeed):
     """Speed model of pairs without measurements: speeds are computed from the GPU usage of both jobs."""
 
     def __init__(self, config: SimulationConfig) -> None:
-        super().__init__((), restart_s=restart_s)
+        super().__init__((), restart_s=USUAL_COST.of)
         self._background = config
 
-    def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return each member's seconds per iteration."""
-        if len(group.jobs) != 2:
-            return super().iteration_s(group)
-        one, other = group.jobs
-        speeds = pair_speeds(usage_of(one.spec, self._background), usage_of(other.spec, self._background))
-        return [one.alone_s / speeds[0], other.alone_s / speeds[1]]
+    def _pair(self, one: Submission, other: Submission) -> tuple[float, float]:
+        return pair_speeds(usage_of(one, self._background), usage_of(other, self._background))
 
 
 def _pair_speed(config: SimulationConfig) -> SpeedModel:
     if config.pairs is None:
         return _MadeUpSpeed(config)
-    return PairSpeed(measurements(config)[1], restart_s=restart_s)
+    return PairSpeed(measurements(config)[1], restart_s=USUAL_COST.of)

@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from controller.policies.family import Options, option
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.lucid.usage import GpuUsage, Size
+from controller.policies.scheduling.placement import FreeGpus
 from controller.policies.scheduling.policy import Decision, Group, JobState, Submission, View
 from controller.vocabulary import Cluster
 
@@ -222,12 +223,10 @@ class DividedNodes:
     """
 
     def __init__(self, cluster: Cluster, profiler: int) -> None:
-        self._node_of = cluster.node_of
-        first = cluster.first_gpu
-        self._all = [node.gpus for node in cluster.servers]
-        self._free = [
-            list(range(first[n] + node.gpus - 1, first[n] - 1, -1)) for n, node in enumerate(cluster.servers)
-        ]
+        self._all = cluster.sizes
+        self._gpus = FreeGpus(replace(cluster, unavailable=frozenset()))
+        self._free = self._gpus.by_node
+        self.release = self._gpus.release
         self._mine = [n >= len(self._all) - profiler for n in range(len(self._all))]
 
     @property
@@ -260,7 +259,7 @@ class DividedNodes:
         nodes = [n for n, mine in enumerate(self._mine) if mine is profiler and self._free[n]]
         fitting = [n for n in nodes if len(self._free[n]) >= gpus]
         if fitting:
-            return self._cut(min(fitting, key=lambda n: (len(self._free[n]), n)), gpus)
+            return self._gpus.take(min(fitting, key=lambda n: (len(self._free[n]), n)), gpus)
         idle = [n for n in nodes if len(self._free[n]) == self._all[n]]
         taken: list[int] = []
         for node in sorted(idle, key=lambda n: (-self._all[n], n)):
@@ -273,22 +272,10 @@ class DividedNodes:
             return None
         found: tuple[int, ...] = ()
         for node in taken:
-            found += self._cut(node, self._all[node])
+            found += self._gpus.take(node, self._all[node])
         if gpus:
-            found += self._cut(min(rest, key=lambda n: (len(self._free[n]), n)), gpus)
+            found += self._gpus.take(min(rest, key=lambda n: (len(self._free[n]), n)), gpus)
         return found
-
-    def release(self, gpus: tuple[int, ...]) -> None:
-        """Mark these GPUs as free."""
-        for gpu in gpus:
-            self._free[self._node_of[gpu]].append(gpu)
-
-    def _cut(self, node: int, gpus: int) -> tuple[int, ...]:
-        free = self._free[node]
-        free.sort(reverse=True)
-        taken = tuple(free[: -gpus - 1 : -1])
-        del free[-gpus:]
-        return taken
 
 
 Estimate = Callable[[JobState], float]

@@ -47,7 +47,7 @@ class AntMan:
         self._open_gpus = 0
         self._owner: list[int] = []  # the guaranteed job that holds each GPU; -1: none
         self._guests: list[list[int]] = []
-        self._nodes: list[range] = []
+        self._nodes: tuple[range, ...] = ()
 
     def decide(self, view: View) -> Decision:
         """Start all jobs that can start; running jobs continue."""
@@ -92,10 +92,7 @@ class AntMan:
         self._open_gpus = gpus
         self._owner = [-1] * gpus
         self._guests = [[] for _ in range(gpus)]
-        self._nodes = [
-            range(first, first + node.gpus)
-            for first, node in zip(cluster.first_gpu, cluster.servers, strict=True)
-        ]
+        self._nodes = cluster.gpus_of
 
     def _group(self, job: JobState, gpus: tuple[int, ...]) -> Group:
         others: dict[int, None] = {}

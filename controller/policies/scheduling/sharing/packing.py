@@ -247,20 +247,17 @@ def _covers(
     A job that fits into a node gets one proposal for each node; a larger job gets one, over several nodes.
     """
     gpus, cluster = job.spec.gpus, layout.cluster
-    whole = max(node.gpus for node in cluster.servers)
-    nodes = [
-        range(first, first + node.gpus)
-        for first, node in zip(cluster.first_gpu, cluster.servers, strict=True)
-    ]
-    if gpus <= whole:
-        for node in nodes:
+    if gpus <= max(cluster.sizes):
+        for node in cluster.gpus_of:
             cover = _cover(job, gpus, node, layout, affinity)
             if cover is not None and cover[1]:
                 yield cover
         return
     taken: list[int] = []
     beside: list[JobState] = []
-    for node in sorted(nodes, key=lambda node: (-len(node), sum(bool(layout.on(gpu)) for gpu in node))):
+    for node in sorted(
+        cluster.gpus_of, key=lambda node: (-len(node), sum(bool(layout.on(gpu)) for gpu in node))
+    ):
         part = min(len(node), gpus - len(taken))
         cover = _cover(job, part, node, layout, affinity) if part else None
         if cover is not None:

@@ -42,6 +42,8 @@ from typing import NamedTuple, Protocol
 from controller.policies.scheduling.errors import BadInput, BadTrace, SchedulingError
 from controller.policies.scheduling.lucid.family import Config, read_pairs
 from controller.policies.scheduling.policy import Group, SpeedModel, Submission
+from controller.policies.scheduling.speed import USUAL_COST as USUAL_COST
+from controller.policies.scheduling.speed import PreemptionCost as PreemptionCost
 
 
 class SharingError(SchedulingError):
@@ -82,29 +84,6 @@ class InterferenceModel(Protocol):
         `beside` does not matter. The speed is 1 if `beside` is empty, and 0 if the jobs do not fit into the
         GPUs' memory together.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class PreemptionCost:
-    """Cost of stopping and restarting a job: time that the job loses, in seconds.
-
-    Attributes:
-        within_s: Cost for a job that fits into one node, the patent's m1. The default is from Lucid's
-            simulator.
-        beyond_s: Cost for a larger job, the patent's m2.
-        node_gpus: GPUs of a node.
-    """
-
-    within_s: float = 40.0
-    beyond_s: float = 60.0
-    node_gpus: int = 8
-
-    def of(self, gpus: int) -> float:
-        """Return the cost in seconds for a job with this number of GPUs."""
-        return self.within_s if gpus <= self.node_gpus else self.beyond_s
-
-
-USUAL_COST = PreemptionCost()
 
 
 class InterferenceSpeed(SpeedModel):

@@ -166,9 +166,7 @@ class ServerShape:
 
     def most(self, gpus: int) -> tuple[float, float]:
         """Return the maximum CPUs and GB of memory per GPU for a job of `gpus` GPUs on the fewest servers."""
-        servers = -(-gpus // self.gpus)
-        together = -(-gpus // servers)
-        return self.cpus / together, self.memory_gb / together
+        return Servers.equal(-(-gpus // self.gpus), self).most(gpus)
 
 
 @dataclass(frozen=True)

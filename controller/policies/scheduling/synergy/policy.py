@@ -238,9 +238,7 @@ def place(
         gpus: list[int] = []
         for server, count in grant.split:
             if server not in free:
-                first = cluster.first_gpu[server]
-                node_gpus = range(first, first + cluster.servers[server].gpus)
-                free[server] = [gpu for gpu in node_gpus if gpu not in taken]
+                free[server] = [gpu for gpu in cluster.gpus_of[server] if gpu not in taken]
             gpus += free[server][:count]
             del free[server][:count]
         now[job.order] = grant.split, grant.option, _group(job, tuple(gpus), grant.option)
