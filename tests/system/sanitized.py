@@ -94,7 +94,7 @@ def fuzz_switch(engine_path: str, name: str, program_path: str, seed: int, frame
         engine.add_port(port, MemoryPort(cpu=port == CPU_PORT), *links)
     engine.load(pipeline)
     for job in JOBS:
-        engine.set_group(job.job, [(rank + 1, rank + 1) for rank in range(job.workers)])
+        engine.set_group(job.job, [(rank + 1, rank + 1) for rank in range(job.size)])
     engine.set_group(FLOOD, [(port, 0) for port in PORTS])
     sent = received = now_us = 0
     while sent < frames:
