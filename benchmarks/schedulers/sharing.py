@@ -40,11 +40,11 @@ from controller.policies.scheduling.sharing.pairs import (
     InterferenceSpeed,
     Load,
     Pairs,
-    PreemptionCost,
     read_gavel_pairs,
     read_lucid_pairs,
 )
 from controller.policies.scheduling.sharing.policy import Charges, SharingOptions, SharingPolicy
+from controller.policies.scheduling.speed import PreemptionCost
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.traces import read
@@ -250,8 +250,7 @@ def run(
     cost: PreemptionCost,
 ) -> ResultRow:
     """Simulate one policy."""
-    speed = InterferenceSpeed(truth, cost=cost)
-    result, took_s = timed(simulate, specs, cluster, policy, speed)
+    result, took_s = timed(simulate, specs, cluster, policy, InterferenceSpeed(truth, cost=cost))
     metrics = measure(result)
     span_s = (result.end_s - result.begin_s) * cluster.gpus
     return {

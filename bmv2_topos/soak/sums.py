@@ -117,9 +117,8 @@ class SoakSum:
         stacked = np.stack(self.inputs)
         with np.errstate(all="ignore"):
             total = stacked[0].astype(np.float64)
-            for row in stacked[
-                1:
-            ]:  # in the order of the ranks, as the fallback server does; `sum` has another
+            # in the order of the ranks, as the fallback server adds; NumPy's `sum` may use another order
+            for row in stacked[1:]:
                 total = total + row
         self.exact: NDArray[np.float64] = total
         packets = len(self.starts)

@@ -322,8 +322,11 @@ class _Switch:
             row = rows.pop(key_of(job_row(here)))
             rest: list[Row] = [row for key, row in rows.items() if key not in self._wanted]
             group = self._groups.get(here.group)
-            used = here.group in self._wanted or any(job.group == here.group for job in self._jobs.values())
-            if group and not used:
+            if (
+                group
+                and here.group not in self._wanted
+                and all(job.group != here.group for job in self._jobs.values())
+            ):
                 rest.append(group)
             writes = self._write(("DELETE", [row]), ("DELETE", rest))
             yield Action("remove", self.name, number, why, writes, here)

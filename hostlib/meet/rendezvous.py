@@ -171,11 +171,7 @@ class Rendezvous(Door):
             f"rank {rank} is not one of 0..{self._size - 1} of job {job}",
             RendezvousError,
         )
-        refuse(
-            rank in self._joined,
-            f"rank {rank} of job {job} has joined already",
-            RendezvousError,
-        )
+        refuse(rank in self._joined, f"rank {rank} of job {job} has joined already", RendezvousError)
         assert isinstance(rank, int)
         self._joined[rank] = connection
         news = {"gone": self._gone, "left": self._left, "fault": self.broken, "granted": self._granted}

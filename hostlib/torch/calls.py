@@ -227,7 +227,7 @@ def _start_part(
             return _start_staged(calls, output, copies, what, number, work)
         encoded = _encode_sum(calls, output, what)
     handle = _submit(calls, encoded, what)
-    return handle.on_done(lambda done: work.complete(calls.ended(done, encoded.finish, number)))
+    handle.on_done(lambda done: work.complete(calls.ended(done, encoded.finish, number)))
 
 
 def _start_staged(

@@ -257,6 +257,7 @@ class ClusterNetwork:
         No report is requested from the switches in `silent`.
         """
         reports = self._look(silent)  # before any comparison, so later changes are seen next time
+        # A switch with a revision has not changed if its revision has not.
         whole = whole and len(_revisions(reports)) < len(self._fleet.controllers)
         if not whole and self._at_rest(admissions, wiring, reports):
             return ReconcileReport(()), _links(wiring, reports)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, repeat
 from typing import Any
 from unittest.mock import Mock
 
@@ -110,7 +109,7 @@ def test_a_removal_that_fails_or_finds_nothing_leaves_switches_to_be_compared(
     """Nothing was written: what is there is not known."""
     second = fleet.admit(Deployment(TREES["two racks"], 8, mode="shared", fallback=FALLBACK))
     for name in second.switches:
-        targets[name].before_turn = Mock(side_effect=chain([Unreachable("not now")], repeat(None)))
+        targets[name].before_turn = Mock(side_effect=[Unreachable("not now")] + [None] * 99)
     with pytest.raises(Unreachable):
         fleet.remove(second)
     assert not fleet.seems_reconciled([admission])

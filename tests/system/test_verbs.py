@@ -192,7 +192,7 @@ def service(
         )
         made.start()
         yield made
-        if made.process:  # of a command there is none where all of this worker's tests are left out
+        if made.process:  # a command starts in the tests, and this worker may have skipped them all
             made.end()
 
 

@@ -429,7 +429,7 @@ class Group:
         return len(self.jobs) == len(other.jobs) and {*self.jobs} == {*other.jobs}
 
     def on(self, gpus: tuple[int, ...]) -> Group:
-        """Return a group that differs only in its GPUs, with no limits on CPUs and memory."""
+        """Return the group on these GPUs, without neighbours, and without limits on CPUs and memory."""
         return Group(
             self.jobs,
             gpus,

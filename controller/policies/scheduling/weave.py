@@ -172,7 +172,7 @@ class Weave:
             if room[gpus]:
                 room[gpus] -= 1
                 demand += gpus
-                self._kind(entry)
+                self._kind(entry)  # for `entry.kind`, by which rounds group the entries
                 entry.alone_s = entry.job.alone_s
                 entry.weight = weight
                 considered.append(entry)

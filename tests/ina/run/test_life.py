@@ -41,8 +41,7 @@ async def test_a_job_that_was_removed_from_a_switch_is_back_while_its_workers_wa
 ) -> None:
     """Found by a soak: up to 10 s passed until all rows of a switch were compared, and workers wait 8."""
     await served.submit("own", 2000, WIDE)
-    (hold,) = served.daemon.ledger.holds.values()
-    own = hold.admissions["own"]
+    (own,) = [hold.admissions["own"] for hold in served.daemon.ledger.holds.values()]
     await served.submit("beside", 2000, SERVERS[1:3])
     for name in own.switches:
         await asyncio.sleep(after_s)

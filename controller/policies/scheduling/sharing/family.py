@@ -34,7 +34,6 @@ from controller.policies.scheduling.sharing.pairs import (
     MadeUpPairs,
     NoisyInterference,
     Pairs,
-    PreemptionCost,
     Scaling,
     load_of,
     make_demands,
@@ -44,6 +43,7 @@ from controller.policies.scheduling.sharing.pairs import (
     read_lucid_pairs,
 )
 from controller.policies.scheduling.sharing.policy import SharingOptions, SharingPolicy
+from controller.policies.scheduling.speed import PreemptionCost
 from controller.policies.scheduling.tiresias import Tiresias
 
 MADE_UP_KINDS = 30

@@ -42,8 +42,7 @@ from typing import NamedTuple, Protocol
 from controller.policies.scheduling.errors import BadInput, BadTrace, SchedulingError
 from controller.policies.scheduling.lucid.family import Config, read_pairs
 from controller.policies.scheduling.policy import Group, SpeedModel, Submission
-from controller.policies.scheduling.speed import USUAL_COST as USUAL_COST
-from controller.policies.scheduling.speed import PreemptionCost as PreemptionCost
+from controller.policies.scheduling.speed import USUAL_COST, PreemptionCost
 
 
 class SharingError(SchedulingError):

@@ -30,7 +30,8 @@ from dataclasses import dataclass
 from controller.policies.family import Options, option
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.policies.scheduling.sharing.packing import Layout, Packer, consolidated
-from controller.policies.scheduling.sharing.pairs import USUAL_COST, Load, PreemptionCost
+from controller.policies.scheduling.sharing.pairs import Load
+from controller.policies.scheduling.speed import USUAL_COST, PreemptionCost
 from controller.vocabulary.lists import by_key
 
 WIDER = 4.0

@@ -40,9 +40,6 @@ from softswitch.compiler.lowering.values import Object, Scope, number_of
 _COUNT = ir.Bits(9, signed=True)
 _PARTIES = ("red", "yellow", "green")
 
-DIRECT = {"DirectCounter": "direct_counter", "DirectMeter": "direct_meter"}
-PROFILES = ("ActionProfile", "ActionSelector")
-
 
 # --------------------------------------------------------------------------- registers
 

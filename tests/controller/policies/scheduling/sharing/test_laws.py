@@ -16,11 +16,11 @@ from controller.policies.scheduling.sharing.pairs import (
     MadeUpPairs,
     MeasuredPairs,
     NoisyInterference,
-    PreemptionCost,
     make_demands,
     read_gavel_pairs,
     read_lucid_pairs,
 )
+from controller.policies.scheduling.speed import PreemptionCost
 from tests.controller.policies.scheduling.sharing.cases import KINDS, LAW, PAIRS, beside, job
 
 kinds = st.sampled_from(KINDS)

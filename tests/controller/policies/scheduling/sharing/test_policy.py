@@ -17,10 +17,10 @@ from controller.policies.scheduling.sharing.pairs import (
     KindDemand,
     Load,
     MadeUpPairs,
-    PreemptionCost,
     Scaling,
 )
 from controller.policies.scheduling.sharing.policy import Charges, SharingOptions, SharingPolicy
+from controller.policies.scheduling.speed import PreemptionCost
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.vocabulary import Cluster
