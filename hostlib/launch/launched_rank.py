@@ -13,7 +13,8 @@ srun       ``SLURM_PROCID SLURM_NTASKS SLURM_LOCALID SLURM_TASKS_PER_NODE``     
 If several launchers' variables are set, the first launcher of the table counts. Only this launcher's
 variables identify a launch, not the parent process. So the ranks of a launch find each other even if a
 script of its own starts each rank. `mpirun` is Open MPI's: ranks of MPICH's, of Intel MPI's and of horovodrun
-are refused, because no variable of theirs identifies a launch.
+are refused, because no variable of theirs identifies a launch, and so are ranks with torchrun's variables
+but no ``LOCAL_RANK``, which were set by hand or by a controller of a cluster.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ _STEP: Final = (
     *("SLURM_JOB_ID", "SLURM_STEP_ID"),
     *("SLURM_RESTART_COUNT", "SLURM_STEP_LAUNCHER_PORT", "SLURM_CLUSTER_NAME"),
 )
-_REFUSED: Final = {"PMI_SIZE": "the mpirun of MPICH or Intel MPI", "HOROVOD_SIZE": "horovodrun"}
+_REFUSED: Final = {
+    "PMI_SIZE": "the mpirun of MPICH or Intel MPI",
+    "HOROVOD_SIZE": "horovodrun",
+    "WORLD_SIZE": "a launch by other means",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank |
 
     Raises:
         ConfigError: a variable is not a valid number, or the variables that identify the launch are missing,
-            as in MPICH's mpirun and horovodrun.
+            as in MPICH's mpirun, in horovodrun, and in a launch by hand.
     """
     for read in (_torchrun, _openmpi, _slurm):
         if found := read(environment):

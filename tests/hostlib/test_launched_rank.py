@@ -58,7 +58,7 @@ def test_a_launchers_variables_are_read(environment: dict[str, str], expected: t
 
 def test_without_a_launcher_there_is_no_place() -> None:
     assert launched_rank({}) is None
-    assert launched_rank({"RANK": "1", "WORLD_SIZE": "2"}) is None, "set by hand, for torch alone"
+    assert launched_rank({"RANK": "0", "WORLD_SIZE": "1"}) is None, "set by hand, for one rank"
     batch_script = {name: text for name, text in SLURM.items() if name != "SLURM_STEP_ID"}
     assert launched_rank(batch_script) is None
 
@@ -101,6 +101,7 @@ def test_a_second_torchrun_with_the_same_port_is_another_launch() -> None:
         (SLURM | {"SLURM_TASKS_PER_NODE": "2(x"}, "SLURM_TASKS_PER_NODE is '2(x'"),
         ({"PMI_SIZE": "2"}, "this is one of 2 ranks of the mpirun of MPICH or Intel MPI (PMI_SIZE), which"),
         ({"HOROVOD_SIZE": "3"}, "this is one of 3 ranks of horovodrun (HOROVOD_SIZE), which does not"),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, "one of 2 ranks of a launch by other means (WORLD_SIZE), which"),
         (SLURM | {"SLURM_NODEID": "4"}, "SLURM_TASKS_PER_NODE is '2(x3),1'"),
     ],
 )
