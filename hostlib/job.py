@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import inspect
 import sys
@@ -22,7 +21,6 @@ Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 
 _communicator: Communicator | None = None
-_config: JobConfig | None = None
 _left: set[tuple[str, int, int, str | None]] = set()
 """Jobs that this process has left, and cannot join again: the switch still holds their last sums."""
 
@@ -75,29 +73,21 @@ def check_not_left(config: JobConfig | None) -> None:
 
 
 def _join(config: JobConfig | None, limits: Limits) -> None:
-    global _communicator, _config
+    global _communicator
     check_not_left(config)
     _communicator = joined(config, limits) if config else Communicator(None, limits=limits)
-    _config = config
 
 
 def shutdown() -> None:
     """Finish the submitted collectives and leave the job, for good. Without effect before `init`."""
-    global _communicator, _config
+    global _communicator
     if _communicator is not None:
         _communicator.close()
         if hosting := sys.modules.get("hostlib.launch.hosting"):  # else this process has admitted no job
             hosting.finish()
-        if _config:
-            _left.add(_place(_config))
-        _communicator = _config = None
-
-
-@atexit.register
-def _report() -> None:
-    """Send the last counters of a process that ends without `shutdown`."""
-    if _communicator is not None:
-        _communicator.report()
+        if _communicator.config:
+            _left.add(_place(_communicator.config))
+        _communicator = None
 
 
 def is_initialized() -> bool:

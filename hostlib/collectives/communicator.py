@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -36,6 +38,10 @@ from hostlib.wire.encodings import Numbers
 
 GROUP_S: Final = 60.0
 """Longest wait, in seconds, for the other ranks of a group and for the group's admission."""
+
+
+_open: Final = weakref.WeakSet["Communicator"]()
+"""Communicators that have not been closed."""
 
 
 class Communicator(CallOrder):
@@ -74,7 +80,7 @@ class Communicator(CallOrder):
         """
         self.job = config.job if config else 0
         self.why_no_shards = _why_no_shards(config)
-        self._config = config
+        self.config = config
         self._peers = peers or Peers()
         self._calls = itertools.count()
         self._workers = config.workers if config else 1
@@ -82,6 +88,7 @@ class Communicator(CallOrder):
         if config:
             engine = (LocalRanks if config.hosts else SwitchEngine)(config, self._peers)
         super().__init__(config, engine, limits or Limits())
+        _open.add(self)
 
     @waiting
     def allreduce(
@@ -309,12 +316,12 @@ class Communicator(CallOrder):
             ConfigError: the socket cannot be opened.
         """
         self._check_process()
-        if self._config is None or not isinstance(self._peers, RendezvousPeers):
+        if self.config is None or not isinstance(self._peers, RendezvousPeers):
             raise RendezvousError("this job has no launcher that could admit groups of its ranks")
         admitted = JobConfig.from_json(self._peers.group(key, ranks, timeout_s))
-        patience_s = self._config.straggler_timeout_s if patience_s is None else patience_s
+        patience_s = self.config.straggler_timeout_s if patience_s is None else patience_s
         config = replace(
-            admitted, timeout_s=min(self._config.timeout_s, patience_s), straggler_timeout_s=patience_s
+            admitted, timeout_s=min(self.config.timeout_s, patience_s), straggler_timeout_s=patience_s
         )
         return joined(config, self._limits)
 
@@ -331,11 +338,6 @@ class Communicator(CallOrder):
         """Return counters since the start by name, with the SI unit in the name."""
         return self._engine.statistics()
 
-    def report(self) -> None:
-        """Send the counters to the launcher; for a process that ends without a call of `close`."""
-        if not self._closed and os.getpid() == self._process:
-            self._peers.report(self._engine.statistics())
-
     def abort(self, reason: str, kind: type[JobBroken] = JobFault) -> None:
         """Make submitted collectives, and all later ones, raise an error of class `kind`; thread-safe."""
         self._check_process()
@@ -346,7 +348,16 @@ class Communicator(CallOrder):
         if os.getpid() != self._process:
             return  # the job, its connections and submitted calls belong to the parent
         if self.finish():
+            _open.discard(self)
             self._engine.close()
+
+
+@atexit.register
+def _report() -> None:
+    """Send the last counters of a process that ends without closing its communicators."""
+    for each in _open:
+        if os.getpid() == each._process:
+            each._peers.report(each._engine.statistics())
 
 
 def joined(config: JobConfig, limits: Limits) -> Communicator:

@@ -16,8 +16,7 @@ import os
 import shlex
 import socket
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -31,7 +30,15 @@ from hostlib.launch.launcher import JobLog, WorkerExit
 from ina.errors import RunError
 from ina.run.clock import since_boot_s
 from ina.run.launch.job_run import JobEnd, JobRun
-from ina.run.launch.spec import JobResult, LaunchSpec, goodput_bps, metrics
+from ina.run.launch.spec import (
+    JobResult,
+    LaunchSpec,
+    Reports,
+    add_group,
+    add_reports,
+    goodput_bps,
+    metrics,
+)
 from ina.run.network import Key, Links, counted
 from ina.run.records import JobRecord, Wiring
 from ina.run.steps import HeldRun
@@ -66,16 +73,20 @@ class FabricJob(JobRun):
         registered: The job's registration at the switches, which other processes can read.
         lost: Why the switches no longer have the job; None: no such loss is known.
         groups: The admitted groups of the job's ranks (`ina.run.groups`).
+        ranks: The job's rank of each rank, if this is a group.
     """
 
     fabric: SwitchFabric
     registered: Registration
     lost: str | None = None
     groups: list[FabricJob] = field(default_factory=list)
+    ranks: Sequence[int] = ()
     undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """Closing this stack removes the job from the switches and the fallback server."""
     due_s: float = 0.0
     """Time of the next renewal of the registration, on the monotonic clock."""
+    _of_groups: JobResult = field(default_factory=lambda: JobResult(None, 0.0, {}))
+    """Counts of the groups that have ended."""
     _begun_s: float = field(default_factory=since_boot_s)
     _renewed_s: float = field(default_factory=since_boot_s)
 
@@ -85,6 +96,19 @@ class FabricJob(JobRun):
         assert self.fabric.topology is not None
         assert member.port is not None
         return self.fabric.topology.ports[switch][member.port].other(switch)
+
+    def leave_group(self, group: FabricJob) -> None:
+        """Remove a group that has ended from `groups`, and keep its counts."""
+        self.groups.remove(group)
+        if group.result is not None:
+            self._of_groups = add_group(self._of_groups, group.ranks, group.result)
+
+    def reports(self) -> Reports:
+        """Return the latest report of each rank; its counts include those of the rank's groups."""
+        reports = add_reports(JobRun.reports(self), range(self.spec.job.workers), self._of_groups.reports)
+        for group in [*self.groups]:
+            reports = add_reports(reports, group.ranks, group.reports())
+        return reports
 
     def fault(self, reason: str) -> None:
         """Tell the workers that the job cannot continue, and why, also as members of groups."""
@@ -140,10 +164,8 @@ class FabricJob(JobRun):
             failure = WorkerExit(-1, 1, self.lost)
         elif failure and fabric.silent:
             failure = replace(failure, reason=f"{failure.reason}; {fabric.silent}")
-        counters = Counter[str]()
-        for found in switches.values():
-            counters.update(found)
-        return replace(result, failure=failure, counters=counters, switches=switches, fallback=fallback)
+        own = replace(result, failure=failure, switches=switches, fallback=fallback)
+        return add_group(own, range(self.spec.job.workers), self._of_groups)
 
     def why(self, error: NoSuchJob) -> str:
         """Return why a switch no longer has the job: a restart, a removal, or an expired lease.

@@ -79,14 +79,14 @@ class Groups:
             with contextlib.ExitStack() as stack:
                 group = self._admitted(request, self._hosts(request, stack))
                 self._job.groups.append(group)
-                stack.callback(self._job.groups.remove, group)  # last: until then others wait for its slots
+                stack.callback(self._job.leave_group, group)  # last: until then others wait for its slots
                 stack.callback(self._network.leave, group)
                 rendezvous = stack.enter_context(met(group, self._listen))
-                group.cancelled = self._over
+                group.cancelled, group.ranks = self._over, request.ranks
                 group.attendance = Attendance(
                     partial(self._rendezvous.answer, request), partial(self._look, request, rendezvous)
                 )
-                group.run(rendezvous)
+                group.result = group.run(rendezvous)
         except (BadRun, BadSpec, ControllerError, ProcessFailed, AddressTaken) as error:
             self._rendezvous.answer(request, str(error))
         except Exception as error:  # otherwise these ranks would wait for an answer

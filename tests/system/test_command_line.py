@@ -31,15 +31,13 @@ def test_run_sums_and_reports() -> None:
     assert all(isinstance(value, int | float) for value in metrics.values())
 
 
-def test_run_counts_all_calls_of_a_script_that_ends_without_shutdown() -> None:
-    """Ranks report now and then: the summary once had the first call alone."""
-    script = "import hostlib\nhostlib.init()\nfor _ in range(50): hostlib.allreduce([1.0])"
-    assert (
-        report("run", "-np", 2, *PATIENT, "--lanes", 32, "--", sys.executable, "-c", script)["metrics"][
-            "allreduces"
-        ]
-        == 50
-    )
+@pytest.mark.parametrize("job", ["current()", "current().group([1, 0], 'g')"], ids=["job", "group"])
+def test_run_counts_all_calls_of_a_script_that_ends_without_shutdown(job: str) -> None:
+    """Ranks report now and then: the summary once had the first call alone, and no calls of groups."""
+    script = f"import hostlib\nhostlib.init()\njob = hostlib.{job}\nfor _ in range(50): job.allreduce([1.0])"
+    found = report("run", "-np", 2, *PATIENT, "--lanes", 32, "--", sys.executable, "-c", script)["metrics"]
+    assert found["allreduces"] == 50
+    assert found["switch_completed_packets"] >= 50
 
 
 def test_n_is_short_for_np_and_a_run_without_sums_tells_of_none() -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from controller.switches.model import SWITCH_IP
 from controller.vocabulary import Job
@@ -239,6 +239,41 @@ class JobResult:
 
 
 Metrics = Mapping[str, float]
+COUNTS: Final = ("collectives", "elements", "time_s", "packets_sent", "packets_resent")
+"""Keys of a rank's report from which `metrics` are computed."""
+
+
+def add_reports(reports: Reports, ranks: Sequence[int], of_group: Reports) -> Reports:
+    """Return the reports of a job's ranks with the counts of a group of these ranks added.
+
+    Args:
+        reports: The latest report of each rank of the job.
+        ranks: The job's rank of each rank of the group.
+        of_group: The latest report of each rank of the group.
+    """
+    sums = {rank: dict(report) for rank, report in reports.items()}
+    for place, report in of_group.items():
+        total = sums.setdefault(ranks[place], {})
+        for name in COUNTS:
+            total[name] = total.get(name, 0.0) + report.get(name, 0.0)
+    return sums
+
+
+def add_group(job: JobResult, ranks: Sequence[int], group: JobResult) -> JobResult:
+    """Return the result of a job with the counts of a group of its ranks added; see `add_reports`."""
+    switches = {name: Counter(outcomes) for name, outcomes in job.switches.items()}
+    for name, outcomes in group.switches.items():
+        switches.setdefault(name, Counter()).update(outcomes)
+    return replace(
+        job,
+        reports=add_reports(job.reports, ranks, group.reports),
+        counters=sum(switches.values(), Counter()),
+        switches=switches,
+        fallback={
+            name: job.fallback.get(name, 0.0) + group.fallback.get(name, 0.0)
+            for name in {**job.fallback, **group.fallback}
+        },
+    )
 
 
 def summed_bytes(reports: Reports) -> float:
