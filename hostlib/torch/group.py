@@ -94,7 +94,7 @@ class InaProcessGroup(dist.ProcessGroup):
         self._owner = whole and size > 1 and not hostlib.is_initialized()
         if self._owner:
             check_not_left(JobConfig.from_environment())  # the store may have ended with its rank
-        store = _fresh(store, rank)
+        store = _fresh(store, rank, size)
         settings = Settings.from_environment()
         self._numbers = settings.numbers
         self._process = os.getpid()
@@ -393,13 +393,13 @@ def of_ina(group: dist.ProcessGroup | None) -> InaProcessGroup:
     return group
 
 
-def _fresh(store: dist.Store, rank: int) -> dist.Store:
+def _fresh(store: dist.Store, rank: int, size: int) -> dist.Store:
     """Return a store without keys of earlier groups, also of earlier processes (``torchrun --max-restarts``).
 
-    torchrun's store outlives processes, and torch reuses names of groups. So keys get a prefix with the
-    number of groups of this name made so far, which is the same at all ranks.
+    torchrun's store and a store's file outlive processes, and torch reuses names of groups. So keys get a
+    prefix with the number of groups of this name and size made so far, which is the same at all ranks.
     """
-    attempt = f"ina/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    attempt = f"ina/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{size}"
     return dist.PrefixStore(f"{attempt}/{store.add(f'{attempt}/made/{rank}', 1)}", store)
 
 

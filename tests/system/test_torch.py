@@ -323,7 +323,7 @@ def test_a_group_ends_with_its_ranks_and_no_other_does(ranks: Ranks) -> None:
 
 
 def test_processes_that_torchrun_starts_again_do_not_read_what_their_predecessors_left(ranks: Ranks) -> None:
-    assert ranks.results("restarted", size=1) == [[False, True, False, False]]
+    assert ranks.results("restarted", size=1) == [[False, True, False, False, False]]
 
 
 def test_a_tensor_can_be_resized_after_its_sum(ranks: Ranks) -> None:

@@ -219,12 +219,15 @@ def grouped() -> Any:
 
 
 def restarted() -> list[bool]:
-    """Whether ranks find in a store what another rank, an earlier group, an earlier process has left."""
+    """Whether ranks find in a store what another rank, and earlier groups and processes, have left.
+
+    The last has another size: a store's file is there for later jobs, too, which once waited without end.
+    """
     store = dist.HashStore()
     found = []
-    for rank, attempt in ((0, "0"), (1, "0"), (1, "0"), (0, "1")):
+    for rank, size, attempt in ((0, 2, "0"), (1, 2, "0"), (1, 2, "0"), (0, 2, "1"), (1, 3, "1")):
         os.environ["TORCHELASTIC_RESTART_COUNT"] = attempt
-        fresh = hostlib.torch.group._fresh(store, rank)
+        fresh = hostlib.torch.group._fresh(store, rank, size)
         found.append(fresh.check(["key"]))
         fresh.set("key", "value")
     return found
