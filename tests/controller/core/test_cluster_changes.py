@@ -248,9 +248,10 @@ def test_addresses_are_to_be_given() -> None:
     first, *others = WHOLE.servers
     with pytest.raises(BadSpec, match="server 'h1': mac is missing"):
         check_pinned(replace(WHOLE, servers=(replace(first, mac=""), *others)))
-    loose = tuple(replace(link, a_port=0, b_port=0) for link in WHOLE.links)
-    with pytest.raises(BadSpec, match=r"(port|a_port|b_port) is missing: the port of switch"):
-        check_pinned(replace(WHOLE, links=loose))
+    for missing, what in (("a_port", "link leaf1-spine1: a_port"), ("b_port", "server 'h1': port")):
+        loose = tuple(replace(link, **{missing: 0}) for link in WHOLE.links)
+        with pytest.raises(BadSpec, match=f"{what} is missing: the port of switch 'leaf1' that leads to"):
+            check_pinned(replace(WHOLE, links=loose))
 
 
 NODES = [each.name for each in (*WHOLE.switches, *WHOLE.servers)]
