@@ -120,12 +120,12 @@ def jobs_of(text: str) -> list[SlurmJob]:
     >>> jobs_of("7|PENDING|Licenses|ina:1:2")
     [SlurmJob(number=7, comment='ina:1:2', state='PENDING', reason='Licenses')]
     """
-    found = []
-    for line in text.splitlines():
-        number, state, reason, comment = line.split("|", 3)
-        if number.isdecimal():  # not a part of an array
-            found.append(SlurmJob(int(number), comment, state, "" if reason == "None" else reason))
-    return found
+    # other lines are of a job's comment, which may have several, or of a part of an array
+    lines = re.findall(r"^(\d+)\|(\w+)\|([^|\n]*)\|(.*)$", text, re.MULTILINE)
+    return [
+        SlurmJob(int(number), comment, state, "" if reason == "None" else reason)
+        for number, state, reason, comment in lines
+    ]
 
 
 def nodes() -> dict[str, SlurmNode]:
@@ -140,8 +140,8 @@ def nodes_of(text: str) -> dict[str, SlurmNode]:
     'Slurm: node h1 is down (Not responding)'
     """
     found = {}
-    for line in text.splitlines():
-        name, state, reason = line.split("|", 2)
+    # other lines are of a node's reason, which may have several
+    for name, state, reason in re.findall(r"^([^|\n]+)\|([^|\n]+)\|(.*)$", text, re.MULTILINE):
         plain = re.sub(r"[^a-z_]*$", "", state.lower()).upper()
         found[name] = SlurmNode(name, plain, "*" not in state, "" if reason == "none" else reason)
     return found

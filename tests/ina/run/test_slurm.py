@@ -19,8 +19,8 @@ from tests.system.command import until
 
 
 def test_jobs_are_read_with_their_states_and_reasons() -> None:
-    text = "7|PENDING|Licenses|ina:1:2\n8|RUNNING|None|ina:1:3|x\n9_2|RUNNING|None|other\n5|NODE_FAIL|None|\n"
-    waits, runs, other = slurm.jobs_of(text)
+    text = "7|PENDING|Licenses|ina:1:2\n8|RUNNING|None|ina:1:3|x\nof|two lines\n9_2|RUNNING|None|other\n"
+    waits, runs, other = slurm.jobs_of(f"{text}5|NODE_FAIL|None|\n")
     assert waits == slurm.SlurmJob(7, "ina:1:2", "PENDING", "Licenses")
     assert runs == slurm.SlurmJob(8, "ina:1:3|x", "RUNNING")
     assert [job.live for job in (waits, runs, other)] == [True, True, False]
@@ -38,7 +38,7 @@ def test_jobs_are_read_with_their_states_and_reasons() -> None:
     ],
 )
 def test_a_node_is_used_unless_slurm_does_not(state: str, trouble: str, answers: bool) -> None:
-    node = slurm.nodes_of(f"h1|{state}|Not responding\n")["h1"]
+    node = slurm.nodes_of(f"h1|{state}|Not responding\nsince|noon\n")["h1"]
     assert (node.trouble, node.answers) == (trouble, answers)
 
 
