@@ -24,6 +24,10 @@ LIVE = frozenset(
 UNUSABLE = ("DOWN", "DRAIN", "FAIL", "ERROR", "MAINT", "POWER", "REBOOT", "FUTURE")
 """Prefixes of the states of Slurm nodes on which no job may run."""
 
+FOREIGN = ("SLURM_JOB", "SQUEUE_", "SINFO_", "SCANCEL_")
+"""Prefixes of the environment variables that Slurm's commands do not get: those of the job in which this
+process runs, and a user's filters of jobs and nodes."""
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
@@ -84,11 +88,12 @@ class Batch:
         '--nodes=2 --ntasks=3 --nodelist=h1,h2 --distribution=arbitrary --no-requeue --chdir=/'
         """
         licences = [f"--licenses={self.licences}"] if self.licences else []
+        output = self.output.replace("%", "%%")  # sbatch has patterns such as %j
         return [
             *(f"--job-name={self.name}", f"--comment={self.comment}", f"--nodes={len(self.tasks)}"),
             *(f"--ntasks={sum(self.tasks.values())}", f"--nodelist={','.join(self.tasks)}"),
             *("--distribution=arbitrary", "--no-requeue", "--chdir=/", "--open-mode=append"),
-            *(f"--output={self.output}", f"--error={self.output}", *licences),
+            *(f"--output={output}", f"--error={output}", *licences),
         ]
 
 
@@ -160,7 +165,7 @@ def has_licence(name: str) -> bool:
 
 def _run(command: Sequence[str], given: str = "", variables: Mapping[str, str] | None = None) -> str:
     """Return the output of a Slurm command, with `given` as its input. Raises EngineError."""
-    environment = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_JOB")}
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(FOREIGN)}
     environment |= variables or {}
     try:
         done = subprocess.run(
