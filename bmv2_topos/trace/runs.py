@@ -61,7 +61,19 @@ def _sum(event: Mapping[str, Any]) -> Sum:
     return Sum(event["job"], event["number"], 0, event["rank"], begin_ns, begin_ns, end_ns)
 
 
-def missing_captures(facts: Iterable[TracedJob], places: Iterable[End]) -> list[str]:
-    """Return the workers' switch ports that are not among the captured `places`, as ``SWITCH/PORT``."""
-    seen = set(places)
-    return [f"{place}/{port}" for job in facts for place, port in job.workers if (place, port) not in seen]
+def missing_captures(facts: Iterable[TracedJob], captured: Iterable[tuple[int, End]]) -> list[str]:
+    """Return the workers' switch ports of which no packet of their job is captured.
+
+    Args:
+        facts: The jobs of a log.
+        captured: The job and the place of each captured packet.
+
+    Returns: A text ``job NUMBER at SWITCH/PORT`` for each.
+    """
+    seen = set(captured)
+    return [
+        f"job {job.job} at {end[0]}/{end[1]}"
+        for job in facts
+        for end in job.workers
+        if (job.job, end) not in seen
+    ]

@@ -92,7 +92,8 @@ def _explained(events: Sequence[Event], log: Path) -> Reply:
     from bmv2_topos import trace as library
 
     facts, sums = library.read_run(log)
-    missing = library.missing_captures(facts, {(event.place, event.port) for event in events})
+    captured = {(event.job, (event.place, event.port)) for event in events}
+    missing = library.missing_captures(facts, captured)
     if missing:
         raise Failure(
             f"no captures of {', '.join(missing)}, where the workers are; the captures may be of another run"

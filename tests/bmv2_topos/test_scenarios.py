@@ -251,7 +251,7 @@ def test_a_log_tells_who_was_where_and_summed_what_when() -> None:
         (0, 10_000_000_000, 11_000_000_000),
         (1, 11_250_000_000, 11_500_000_000),
     ]
-    assert missing_captures(facts, [("s1", 1), ("s1", 4)]) == ["s2/4"]
+    assert missing_captures(facts, [(7, ("s1", 1)), (8, ("s2", 4))]) == ["job 7 at s2/4"]
 
 
 def test_a_rank_that_calls_late_is_a_straggler() -> None:

@@ -114,7 +114,7 @@ def test_captures_and_log_of_a_run_name_its_straggler(tmp_path: Path) -> None:
 
     (captures / "s1-port2.pcapng").unlink()
     said = refused("trace", captures, "--explain", log, status=1)
-    assert "no captures of s1/2, where the workers are" in said
+    assert f"no captures of job {logged[0]['job']} at s1/2, where the workers are" in said
 
 
 # --------------------------------------------------------------------- ``--pcap`` of ``ina switch`` a

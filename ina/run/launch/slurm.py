@@ -24,6 +24,10 @@ LIVE = frozenset(
 UNUSABLE = ("DOWN", "DRAIN", "FAIL", "ERROR", "MAINT", "POWER", "REBOOT", "FUTURE")
 """Prefixes of the states of Slurm nodes on which no job may run."""
 
+FOREIGN = ("SLURM_JOB", "SQUEUE_", "SINFO_", "SCANCEL_")
+"""Prefixes of the environment variables that Slurm's commands do not get: those of the job in which this
+process runs, and a user's filters of jobs and nodes."""
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
@@ -84,11 +88,12 @@ class Batch:
         '--nodes=2 --ntasks=3 --nodelist=h1,h2 --distribution=arbitrary --no-requeue --chdir=/'
         """
         licences = [f"--licenses={self.licences}"] if self.licences else []
+        output = self.output.replace("%", "%%")  # sbatch has patterns such as %j
         return [
             *(f"--job-name={self.name}", f"--comment={self.comment}", f"--nodes={len(self.tasks)}"),
             *(f"--ntasks={sum(self.tasks.values())}", f"--nodelist={','.join(self.tasks)}"),
             *("--distribution=arbitrary", "--no-requeue", "--chdir=/", "--open-mode=append"),
-            *(f"--output={self.output}", f"--error={self.output}", *licences),
+            *(f"--output={output}", f"--error={output}", *licences),
         ]
 
 
@@ -120,12 +125,12 @@ def jobs_of(text: str) -> list[SlurmJob]:
     >>> jobs_of("7|PENDING|Licenses|ina:1:2")
     [SlurmJob(number=7, comment='ina:1:2', state='PENDING', reason='Licenses')]
     """
-    found = []
-    for line in text.splitlines():
-        number, state, reason, comment = line.split("|", 3)
-        if number.isdecimal():  # not a part of an array
-            found.append(SlurmJob(int(number), comment, state, "" if reason == "None" else reason))
-    return found
+    # other lines are of a job's comment, which may have several, or of a part of an array
+    lines = re.findall(r"^(\d+)\|(\w+)\|([^|\n]*)\|(.*)$", text, re.MULTILINE)
+    return [
+        SlurmJob(int(number), comment, state, "" if reason == "None" else reason)
+        for number, state, reason, comment in lines
+    ]
 
 
 def nodes() -> dict[str, SlurmNode]:
@@ -140,8 +145,8 @@ def nodes_of(text: str) -> dict[str, SlurmNode]:
     'Slurm: node h1 is down (Not responding)'
     """
     found = {}
-    for line in text.splitlines():
-        name, state, reason = line.split("|", 2)
+    # other lines are of a node's reason, which may have several
+    for name, state, reason in re.findall(r"^([^|\n]+)\|([^|\n]+)\|(.*)$", text, re.MULTILINE):
         plain = re.sub(r"[^a-z_]*$", "", state.lower()).upper()
         found[name] = SlurmNode(name, plain, "*" not in state, "" if reason == "none" else reason)
     return found
@@ -160,7 +165,7 @@ def has_licence(name: str) -> bool:
 
 def _run(command: Sequence[str], given: str = "", variables: Mapping[str, str] | None = None) -> str:
     """Return the output of a Slurm command, with `given` as its input. Raises EngineError."""
-    environment = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_JOB")}
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(FOREIGN)}
     environment |= variables or {}
     try:
         done = subprocess.run(
