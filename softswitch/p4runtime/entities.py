@@ -112,11 +112,11 @@ def look(bundle: Bundle) -> Iterator[Any]:
 
 
 def _is_over(bundle: Bundle, table: str, timeout: Timeout, now_us: int) -> bool:
-    """Return True if an entry has reached its idle timeout; return True only once after each hit."""
-    last_us = bundle.pipeline.read_last_hit(table, timeout.entry)
-    if 1000 * (now_us - last_us) < timeout.timeout_ns or timeout.told_us == last_us:
+    """Return True, once per timeout, if the time since an entry's last hit or last report has reached it."""
+    last_us = max(bundle.pipeline.read_last_hit(table, timeout.entry), timeout.told_us)
+    if 1000 * (now_us - last_us) < timeout.timeout_ns:
         return False
-    timeout.told_us = last_us
+    timeout.told_us = now_us
     return True
 
 

@@ -96,13 +96,12 @@ class ProfileState:
 class Timeout:
     """The idle timeout of an entry.
 
-    `told_us` is the time of the entry's last hit when the entry was last reported as idle; None: the entry
-    has never been reported.
+    `told_us` is the time of the entry's last report as idle; 0: the entry has never been reported.
     """
 
     entry: ir.ConstEntry
     timeout_ns: int
-    told_us: int | None = None
+    told_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,7 +288,7 @@ def test_digests_that_the_controller_is_about_to_know_are_not_sent_again() -> No
     assert [list(s.data) for s in subscription.due(100)] == [[one]]
 
 
-def test_idle_entries_are_told_once_after_each_hit(bundle: Bundle, clock: Clock) -> None:
+def test_idle_entries_are_told_once_per_timeout(bundle: Bundle, clock: Clock) -> None:
     clock.us = 1000
     tables.write(bundle, INSERT, entry(bundle, 7, idle_timeout_ns=2_000_000))
     assert list(entities.look(bundle)) == []
@@ -302,11 +302,11 @@ def test_idle_entries_are_told_once_after_each_hit(bundle: Bundle, clock: Clock)
     (message,) = entities.look(bundle)
     (told,) = message.idle_timeout_notification.table_entry
     assert (told.match[0].ternary.value, told.priority, told.idle_timeout_ns) == (b"\7", 1, 2_000_000)
-    clock.us = 9000
-    assert list(entities.look(bundle)) == []
-    send(bundle.pipeline, 7, 9000)
-    clock.us = 11_000
-    assert len(list(entities.look(bundle))) == 1
+    for clock.us, count in ((6499, 0), (9000, 1), (10_999, 0), (11_000, 1)):
+        assert len(list(entities.look(bundle))) == count
+    send(bundle.pipeline, 7, 12_000)
+    for clock.us, count in ((13_999, 0), (14_000, 1)):
+        assert len(list(entities.look(bundle))) == count
     tables.write(bundle, DELETE, entry(bundle, 7))
     assert entities.interval_s(bundle) is None
 
