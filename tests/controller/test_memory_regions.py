@@ -1,7 +1,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from controller.errors import BadJob, OutOfMemory
@@ -24,17 +24,14 @@ def slots(regions: list[Region]) -> list[int]:
 
 
 @given(used_regions())
-def test_used_and_free_make_up_the_memory(used: list[Region]) -> None:
-    assert sorted(slots(used) + slots(holes(TOTAL, used))) == list(range(TOTAL))
-
-
-@given(used_regions())
-def test_holes_are_as_large_as_can_be(used: list[Region]) -> None:
+def test_holes_are_all_that_is_free_and_as_large_as_can_be(used: list[Region]) -> None:
     found = holes(TOTAL, used)
+    assert sorted(slots(used) + slots(found)) == list(range(TOTAL))
     assert all(a.end < b.offset for a, b in pairwise(found))
 
 
 @given(used_regions(), st.integers(1, TOTAL))
+@example([], TOTAL)
 def test_a_region_is_found_exactly_if_a_hole_is_large_enough(used: list[Region], size: int) -> None:
     taken = set(slots(used))
     possible = [o for o in range(TOTAL - size + 1) if taken.isdisjoint(range(o, o + size))]
@@ -45,20 +42,6 @@ def test_a_region_is_found_exactly_if_a_hole_is_large_enough(used: list[Region],
     else:
         with pytest.raises(OutOfMemory):
             allocate(TOTAL, used, size)
-
-
-@given(st.lists(st.integers(1, 64), max_size=12), st.randoms(use_true_random=False))
-def test_freeing_in_any_order_gives_the_whole_memory_back(sizes: list[int], random) -> None:
-    used: list[Region] = []
-    for size in sizes:
-        try:
-            used.append(allocate(TOTAL, used, size))
-        except OutOfMemory:
-            break
-    random.shuffle(used)
-    while used:
-        used.pop()
-    assert allocate(TOTAL, used, TOTAL) == Region(0, TOTAL)
 
 
 def test_best_fit_spares_the_large_hole() -> None:

@@ -134,6 +134,7 @@ def test_rows_of_any_part_of_a_job_go_with_the_next_admission(
     admission = single.admit(shared, job())
     moving = single.move(shared, admission, Region(8, 8))
     single.remove(shared, admission)
+    assert shared.jobs() == {}
     rows = [*supporting_rows(moving), change_row(moving)]
     target = shared_fabric.running["root"].target()
     for count in range(1, len(rows) + 1):

@@ -219,13 +219,6 @@ def test_a_job_moves_to_another_region_without_a_packet_sent_again(
     assert set(outcomes(shared, admission.job)) == {"aggregated", "completed"}
 
 
-def test_a_job_that_moves_may_be_removed(shared: SwitchSession) -> None:
-    admission = single.admit(shared, job())
-    single.move(shared, admission, Region(0, 1))
-    single.remove(shared, admission)
-    assert shared.jobs() == {}
-
-
 def test_a_reminder_pulls_what_lies_in_a_slot(shared: SwitchSession, shared_fabric: Fabric, admit) -> None:
     admission = admit(job())
     shared_fabric.send("root", 1, gradient(admission, 7, 1, TWOS))

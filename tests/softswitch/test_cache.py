@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -61,11 +62,17 @@ def load_in_another_process(**values: object) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The object of `LOAD`, in a folder of its own."""
+    done = load_in_another_process(XDG_CACHE_HOME=tmp_path_factory.mktemp("built"))
+    return Path(done.stdout.strip())
+
+
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.6, 0.999])
-def test_an_object_that_was_cut_off_is_built_again(tmp_path: Path, keep: float) -> None:
+def test_an_object_that_was_cut_off_is_built_again(tmp_path: Path, built: Path, keep: float) -> None:
     """Loading it would end the process with SIGBUS."""
-    first = load_in_another_process(XDG_CACHE_HOME=tmp_path)
-    path = Path(first.stdout.strip())
+    path = shutil.copytree(built.parent, tmp_path / "ina") / built.name
     whole = path.read_bytes()
     path.write_bytes(whole[: int(keep * len(whole))])
     again = load_in_another_process(XDG_CACHE_HOME=tmp_path)
@@ -169,15 +176,8 @@ def test_the_command_says_what_to_set(tmp_path: Path) -> None:
     assert "set XDG_CACHE_HOME to a folder of your own" in done.stderr
 
 
-@pytest.fixture(scope="module")
-def name(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What the object of `LOAD` is called, in whichever folder it is kept."""
-    done = load_in_another_process(XDG_CACHE_HOME=tmp_path_factory.mktemp("names"))
-    return Path(done.stdout.strip()).name
-
-
 @pytest.fixture
-def planted(tmp_path: Path, name: str) -> tuple[Path, Path]:
+def planted(tmp_path: Path, built: Path) -> tuple[Path, Path]:
     """An object in a folder called ina that leaves a mark when it is loaded; the folder, and the mark."""
     mark = tmp_path / "mark"
     text = f"""#include <stdio.h>
@@ -188,7 +188,7 @@ def planted(tmp_path: Path, name: str) -> tuple[Path, Path]:
     seal(evil)
     folder = tmp_path / "ina"
     folder.mkdir()
-    evil.replace(folder / name)
+    evil.replace(folder / built.name)
     return folder, mark
 
 

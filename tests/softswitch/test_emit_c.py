@@ -163,11 +163,11 @@ def test_without_a_compiler_what_came_with_the_package_serves_if_it_fits_the_sou
 ) -> None:
     monkeypatch.setattr(c_compiler, "FOLDER", tmp_path / "built")
     (tmp_path / "built").mkdir()
-    building._build_for_others(tmp_path / "built", f"{EXCLUSIVE}:32")
+    building._build_for_others(tmp_path / "built", f"{FEATURES[0]}:32")
     levels = sorted(file.name.partition("-")[2] for file in (tmp_path / "built").iterdir())
     assert levels == sorted(f"{level}.so" for level, _ in c_compiler.LEVELS[platform.machine()])
     monkeypatch.setenv("CC", "no-such-compiler")
-    text = preprocess_file(EXCLUSIVE, defines={"LANES": "32"})
+    text = preprocess_file(FEATURES[0])
     program = compile_source(text, name="by another name", preprocessed=True)
     found = build(program)
     assert found.name.endswith(f"-{c_compiler.levels()[0]}.so")
@@ -176,7 +176,7 @@ def test_without_a_compiler_what_came_with_the_package_serves_if_it_fits_the_sou
     oldest = build(program)
     assert oldest.name == f"{found.name.partition('-')[0]}-{c_compiler.levels()[0]}.so"
     with pytest.raises(NoCompiler, match=r"install one \(Debian: gcc libc6-dev"):
-        build(compile_source(preprocess_file(EXCLUSIVE, defines={"LANES": "64"}), preprocessed=True))
+        build(compile_source(preprocess_file(FEATURES[1]), preprocessed=True))
     oldest.write_bytes(oldest.read_bytes()[:-1])
     with pytest.raises(NoCompiler):
         build(program)
@@ -433,7 +433,7 @@ def test_a_loan_writes_its_own_lanes_and_its_lender_keeps_its() -> None:
 @pytest.mark.parametrize("lanes", [32, 64, 256])
 def test_a_program_keeps_a_slot_together(name: str, lanes: int) -> None:
     program = p4src_program(name, LANES=lanes)
-    text = emit_c(program)
+    text = emit_once(program)
     slot = re.search(r"struct InaIngress_aggregator_slots \{(.*?)\n\}", text, re.DOTALL)
     registers = [full.rsplit(".", 1)[-1] for full in program.registers]
     states = [register for register in registers if register.startswith("slot_")]

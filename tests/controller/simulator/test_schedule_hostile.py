@@ -133,6 +133,12 @@ WRONG = [
     (("plan", "--jobs", JOBS, "--gpus", 1), "asks for 2 GPUs; the cluster has 1"),
     (("plan",), ""),
     (
+        ("simulate", *FEW[:-1], "synergy:fifo+tune", "--cpus-per-gpu", "0.5"),
+        "does not run with its GPU's share",
+    ),
+    (("simulate", *FEW[:-1], "synergy:fifo+opt", "--memory-per-gpu", "-1"), ""),
+    (("simulate", *FEW[:-1], "lucid:lucid", "--nodes", "1"), "the profiler takes 1 of 1 nodes"),
+    (
         ("simulate", *FEW[:-1], "lucid:lucid", "--set", "profiler_nodes=0.5"),
         "profiler_nodes=0.5: want a whole number",
     ),
@@ -147,7 +153,8 @@ WRONG = [
 
 @pytest.mark.parametrize(("arguments", "complaint"), WRONG)
 def test_wrong_usage_says_what_is_wrong(arguments: tuple[object, ...], complaint: str) -> None:
-    pytest.importorskip("matplotlib")
+    for package in ("matplotlib", "sklearn"):
+        pytest.importorskip(package)
     ran = schedule(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert complaint in ran.complaint
@@ -479,11 +486,20 @@ CASES = [
     (PHILLY.replace(",cluster", "") + "\n", ":1: column cluster: missing"),
     (HELIOS.replace("user,", "") + "\n", ":1: column user: missing"),
     (CSV + ",cpu_s\n1,0,5,1,2\n", ":1: column storage_s: missing, though cpu_s is there"),
+    # columns of another name, and of files that are none
+    ("job_id,submit_s,duration_s,gpus\n1,0,5,1\n", ":1: column job_id: is no column: want name"),
+    ("name,submit_s,gpus\n1,0,1\n", ":1: column submit_s: is no column: want arrival_s"),
+    (CSV + ",priority\n1,0,5,1,2\n", ":1: column priority: is no column: want opp"),
+    (CSV + ",opportunistic\n1,0,5,1,2\n", ":2: column opportunistic: '2' must be 0 or 1"),
+    ("name,time,application,num_replicas,batch_size\nx,1,bert,1,4\n", ":1: a Pollux workload: "),
     (CSV + ",gpus\n1,0,5,1,2\n", ":1: column gpus: there twice"),
     # negative or zero durations
     (CSV + "\n1,0,0,1\n", ":2: column duration_s: 0 must be positive"),
     (CSV + "\n1,0,-3,1\n", ":2: column duration_s: -3 must be positive"),
     (CSV + "\n1,0,inf,1\n", ":2: column duration_s: inf is not a finite number"),
+    (CSV + "\n1,0,nan,1\n", ":2: column duration_s: nan is not a finite number"),
+    (CSV + "\n1,0,,1\n", ":2: column duration_s: empty"),
+    (CSV + "\n1,0,5,1\n2,-1,5,1\n", ":3: column arrival_s: -1 must not be negative"),
     (MURI + "\n7,4,0,0,a2c,64,9,0,500,4,1,2,1\n", ":2: column iterations: 0 must be positive"),
     (MURI + "\n7,4,0,9,a2c,64,9,0,-1,4,1,2,1\n", ":2: column iteration_time: -1 must be positive"),
     (TIRESIAS + "\n0,8,30,100,vgg19,0,3\n", ":2: column duration: 0 must be positive"),
@@ -556,15 +572,6 @@ def test_a_file_of_jobs_is_refused_by_its_place(
     assert ran.complaint.startswith(f"{path}{complaint}")
 
 
-def test_files_that_are_not_text(tmp_path: Path) -> None:
-    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
-    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
-    for path in (tmp_path, tmp_path / "binary.csv", tmp_path / "binary.toml"):
-        ran = schedule("simulate", "--trace", path, "--policy", "fifo")
-        assert ran.code == 2
-        assert ran.complaint.startswith(f"{path}: cannot be read")
-
-
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
@@ -586,21 +593,6 @@ def test_gavel_needs_its_table_of_throughputs(
     (tmp_path / "simulation_throughputs.json").write_text(table)
     path = write_file("x.trace", "LM\tcmd\t-n\t1\t200\t3.5\t2\n")
     refused(schedule("simulate", "--trace", path, "--policy", "fifo"), complaint)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--policy", "synergy:fifo+tune", "--cpus-per-gpu", "0.5"], "does not run with its GPU's share"),
-        (["--policy", "synergy:fifo+opt", "--memory-per-gpu", "-1"], ""),
-        (["--policy", "lucid:lucid", "--nodes", "1"], "the profiler takes 1 of 1 nodes"),
-    ],
-)
-def test_what_no_cluster_can_serve(arguments: list[str], complaint: str) -> None:
-    pytest.importorskip("sklearn")
-    ran = schedule("simulate", "--generate", 5, "--processes", 1, *arguments)
-    assert ran.code == 2
-    assert complaint in ran.complaint
 
 
 @pytest.mark.parametrize(

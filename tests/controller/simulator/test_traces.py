@@ -125,48 +125,6 @@ def test_own_format_comes_back_as_it_was_written(tmp_path: Path) -> None:
         assert (one.restart_s, one.estimate_s, one.model) == (other.restart_s, other.estimate_s, other.model)
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "column", "complaint"),
-    [
-        ("name,arrival_s,gpus\n1,0,1\n", 1, "duration_s", "missing"),
-        ("job_id,submit_s,duration_s,gpus\n1,0,5,1\n", 1, "job_id", "is no column: want name"),
-        ("name,submit_s,gpus\n1,0,1\n", 1, "submit_s", "is no column: want arrival_s"),
-        (CSV.replace("gpus", "gpus,priority") + "1,0,5,1,2\n", 1, "priority", "is no column: want opp"),
-        (CSV.replace("gpus", "gpus,opportunistic") + "1,0,5,1,2\n", 2, "opportunistic", "must be 0 or 1"),
-        (CSV + "1,0,-5,1\n", 2, "duration_s", "must be positive"),
-        (CSV + "1,0,0,1\n", 2, "duration_s", "must be positive"),
-        (CSV + "1,0,5,1\n2,-1,5,1\n", 3, "arrival_s", "must not be negative"),
-        (CSV + "1,0,5,0\n", 2, "gpus", "at least 1"),
-        (CSV + "1,0,5,1.5\n", 2, "gpus", "whole number"),
-        (CSV + "1,0,5,9\n", 2, "gpus", "the cluster has 8"),
-        (CSV + "1,0,5,1\n1,1,5,1\n", 3, "name", "was on line 2 already"),
-        (CSV + "1,9,5,1\n2,8,5,1\n", 3, "arrival_s", "comes before"),
-        (CSV + "1,0,soon,1\n", 2, "duration_s", "'soon' is not a number"),
-        (CSV + "1,0,nan,1\n", 2, "duration_s", "is not a finite number"),
-        (CSV + "1,0,,1\n", 2, "duration_s", "empty"),
-        (CSV + "1,0,5\n", 2, "", "3 cells in a table of 4 columns"),
-        (CSV, 0, "", "no jobs"),
-        ("0,unheard-of,0,10,1\n", 1, "model", "'unheard-of' is unknown"),
-        (
-            MURI + "7,4,0,100,a2c,64,60000,0,500,0,0,0,1\n",
-            2,
-            "resource_time_0",
-            "all stage times are 0; want at least one above 0",
-        ),
-        ("name,time,application,num_replicas,batch_size\nx,1,bert,1,4\n", 1, "", "Pollux"),
-        ("timestamp,duration,num_gpus,cluster\nyesterday,5,1,a\n", 2, "timestamp", "not a date"),
-        (CSV.replace("gpus", "gpus,cpu_s") + "1,0,5,1,2\n", 1, "storage_s", "missing, though cpu_s"),
-    ],
-)
-def test_errors_name_line_and_column(
-    write_file: Callable[[str, str], Path], text: str, line: int, column: str, complaint: str
-) -> None:
-    path = write_file("trace.csv", text)
-    with pytest.raises(BadTrace, match=complaint) as caught:
-        read(path, Cluster.uniform(1, 8))
-    assert (caught.value.path, caught.value.line, caught.value.column) == (str(path), line, column)
-
-
 @pytest.mark.parametrize("column", ["deadline", "Deadline_S", "deadline_sec", "deadline (s)", "deadlin_s"])
 def test_a_column_called_almost_as_a_known_one_is_refused(
     write_file: Callable[[str, str], Path], column: str
