@@ -7,28 +7,17 @@ import functools
 import ipaddress
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from controller.switches.model import Member
 from hostlib import wire
-from ina.bench.frame_loop import FrameLoop
-from softswitch.engine.build import build_c
-
-
-@dataclass(frozen=True, slots=True)
-class HandWorker:
-    """A worker's switch port, MAC address and IP address, to which the switch sends the worker's results."""
-
-    port: int
-    mac: str
-    ip: str
+from ina.bench.frame_loop import FrameLoop, compiled_loops
 
 
 class ByHand:
     """The handwritten program with the entries and the slots of one job, whose root is this switch."""
 
-    def __init__(self, job: int, workers: Sequence[HandWorker], *, lanes: int, slots: int) -> None:
+    def __init__(self, job: int, workers: Sequence[Member], *, lanes: int, slots: int) -> None:
         """Admit a job.
 
         Args:
@@ -46,9 +35,9 @@ class ByHand:
         weakref.finalize(self, library.by_hand_destroy, self._state)
         self._copies = len(workers)
         library.by_hand_admit(self._state, job, slots, len(workers))
-        for rank, worker in enumerate(workers):
+        for worker in workers:
             addresses = bytes(wire.mac_bytes(worker.mac)), ipaddress.IPv4Address(worker.ip).packed
-            library.by_hand_member(self._state, job, rank, worker.port, *addresses, wire.INA_UDP_PORT)
+            library.by_hand_member(self._state, job, worker.rank, worker.port, *addresses, worker.udp_port)
 
     def process(self, frame: bytes, port: int) -> list[bytes]:
         """Process a frame that arrived at a port.
@@ -65,12 +54,14 @@ class ByHand:
 
         The number that `FrameLoop` increments in each frame must be the frame's PSN.
         """
-        return float(self._library.by_hand_run(self._state, *loop.memory, passes, self._copies)) * 1e-9
+        frames = loop.frames(passes)
+        self._library.by_hand_run(self._state, ctypes.byref(frames), self._copies)
+        return float(frames.nanoseconds) * 1e-9
 
 
 @functools.cache
 def _library() -> Any:
-    library = ctypes.CDLL(str(build_c(Path(__file__).with_name("by_hand.c").read_text())))
+    library = compiled_loops()
     u8, u16, u32 = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32
     state, text = ctypes.c_void_p, ctypes.c_char_p
     library.by_hand_create.restype = state
@@ -80,6 +71,6 @@ def _library() -> Any:
     library.by_hand_member.argtypes = (state, u32, u16, u16, text, text, u16)
     library.by_hand_process.restype = u32
     library.by_hand_process.argtypes = (state, text, u32, u16, u16, text)
-    library.by_hand_run.restype = ctypes.c_uint64
-    library.by_hand_run.argtypes = (state, ctypes.c_void_p, ctypes.c_void_p, u32, u32, u32, u16)
+    library.by_hand_run.restype = None
+    library.by_hand_run.argtypes = (state, ctypes.c_void_p, u16)
     return library

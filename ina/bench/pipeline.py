@@ -26,7 +26,7 @@ from controller.switches.programs import capabilities, objects
 from controller.switches.target import Entry, TableEntry
 from controller.vocabulary import Region
 from hostlib import wire
-from ina.bench.by_hand import ByHand, HandWorker
+from ina.bench.by_hand import ByHand
 from ina.bench.frame_loop import FrameLoop, compiler_and_flags, frames_per_s
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline, PipelineError
@@ -275,10 +275,7 @@ def _on_tofino(admission: Admission, traffic: Traffic) -> Iterator[TableEntry]:
 
 def admit_by_hand(traffic: Traffic, lanes: int) -> ByHand:
     """Return the handwritten C program with the first job's entries."""
-    workers = [
-        HandWorker(traffic.port(0, rank), _worker_mac(0, rank), _worker_ip(0, rank))
-        for rank in range(traffic.contributors)
-    ]
+    workers = _admission(traffic, 0, shared=False).members
     return ByHand(FIRST_JOB, workers, lanes=lanes, slots=traffic.region_slots)
 
 
