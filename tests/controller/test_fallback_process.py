@@ -16,10 +16,8 @@ import pytest
 from ina.errors import ProcessFailed
 from ina.run.fallback import process as fallback_process
 from ina.run.fallback import remote
-from ina.run.fallback import service as fallback_service
 from ina.run.fallback.process import FallbackProcess
-from ina.run.fallback.remote import RemoteFallback
-from ina.run.fallback.service import FallbackService
+from ina.run.fallback.remote import FallbackService, RemoteFallback
 from tests.hostlib.fallback.packets import LANES, TREES, partial
 from tests.sockets import bound_udp
 from tests.system.command import freeze
@@ -173,7 +171,7 @@ def test_jobs_of_an_owner_that_never_comes_again_are_forgotten(
     gone.over = True
     gone._connection.close()
     assert served(service) == [1]
-    monkeypatch.setattr(fallback_service, "OWNER_S", 0.0)
+    monkeypatch.setattr(remote, "OWNER_S", 0.0)
     of(tmp_path, "").stop()
     assert served(service) == []
 
