@@ -9,17 +9,11 @@ function layers() {
   const { switches, servers, links } = at.cluster;
   const isSwitch = new Set(switches.map((each) => each.name));
   const level = new Map(servers.map((each) => [each.name, 0]));
-  let next = servers.map((each) => each.name);
-  while (next.length) {
-    const found = [];
-    for (const { a, b } of links)
-      for (const [one, other] of [[a, b], [b, a]])
-        if (next.includes(one) && isSwitch.has(other) && !level.has(other)) {
-          level.set(other, level.get(one) + 1);
-          found.push(other);
-        }
-    next = found;
-  }
+  for (const name of level.keys()) // also those that are added meanwhile
+    for (const { a, b } of links) {
+      const other = a === name ? b : a;
+      if ((a === name || b === name) && isSwitch.has(other) && !level.has(other)) level.set(other, level.get(name) + 1);
+    }
   for (const each of switches) if (!level.has(each.name)) level.set(each.name, 1);
   return level;
 }
