@@ -216,7 +216,7 @@ class Study:
 
     # ------------------------------------------------------------------ the page
 
-    def _settings(self, rows: Sequence[ResultRow]) -> list[dict[str, Value]]:
+    def settings(self, rows: Sequence[ResultRow]) -> list[dict[str, Value]]:
         """Return the distinct settings of the rows; a setting is a row's labels without the seed."""
         names = [name for name in (VARIANT, *self.sweep) if rows and name in rows[0]]
         found = dict.fromkeys(tuple(row[name] for name in names) for row in rows)
@@ -226,10 +226,10 @@ class Study:
         parts = []
         for variant in self._variants() if self.ablations else [FULL]:
             chosen = selected(rows, variant=variant) if self.ablations else rows
-            lines = [self._line(chosen, setting) for setting in self._settings(chosen)]
+            lines = [self._line(chosen, setting) for setting in self.settings(chosen)]
             table = markdown([*self.sweep, *self.measure], lines)
             parts.append(f"### {variant.capitalize()}\n\n{table}" if self.ablations else table)
-        if any(len(selected(rows, **setting)) > 1 for setting in self._settings(rows)):
+        if any(len(selected(rows, **setting)) > 1 for setting in self.settings(rows)):
             parts.insert(0, "Medians over the seeds, with the least and the greatest value.")
         return "\n\n".join(parts)
 
@@ -244,7 +244,7 @@ class Study:
         lines = []
         for name, ablation in itertools.product(self.measure, self.ablations):
             ratios = []
-            for setting in self._settings(selected(rows, variant=ablation)):
+            for setting in self.settings(selected(rows, variant=ablation)):
                 without = numbers(rows, name, setting)
                 full = numbers(rows, name, {**setting, VARIANT: FULL})
                 if full and without and statistics.median(full):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -149,19 +150,11 @@ def piece(path: Path, offset: int, most: int = MOST_BYTES) -> LogView:
             data = file.read(most)
     except FileNotFoundError:
         return {"offset": 0, "next": 0, "size": 0, "text": ""}
-    whole = _whole(data) if begin + len(data) < size or len(data) == most else data
-    text = whole.decode("utf-8", errors="replace")
-    return {"offset": begin, "next": begin + len(whole), "size": size, "text": text}
-
-
-def _whole(data: bytes) -> bytes:
-    """Return the data without an incomplete UTF-8 character at its end."""
-    for back in range(1, min(4, len(data)) + 1):
-        byte = data[-back]
-        if byte & 0xC0 != 0x80:
-            needs = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return data[:-back] if byte >= 0xC0 and needs > back and len(data) > back else data
-    return data
+    goes_on = begin + len(data) < size or len(data) == most
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data, final=not goes_on)
+    cut, _ = decoder.getstate()  # the beginning of a character
+    return {"offset": begin, "next": begin + len(data) - len(cut), "size": size, "text": text}
 
 
 async def following(

@@ -20,6 +20,7 @@ from tempfile import TemporaryFile
 from typing import IO, Final
 
 from hostlib.launch import command_line
+from hostlib.launch.launcher import end_process
 
 END_S: Final = 5.0
 _ANY_NUMBER: Final = ("--map-by", ":OVERSUBSCRIBE", "--bind-to", "none")
@@ -178,11 +179,7 @@ class Baselines:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_S)
-        process.kill()
-        process.wait()
+    process.terminate()
+    end_process(process, END_S)

@@ -2,9 +2,8 @@
  * the compiled program. Every check, checksum, look-up, counter and field of that path is here, and nothing else:
  * sums go from the slot straight into the frame, and packets of another path (raw values, resent packets, results
  * from above) are refused. The byte layout is as in p4src/include/headers.p4, fields big endian.
+ * It is compiled behind frame_loop.c, of which it has the frames and the clock.
  */
-#include <time.h>
-
 #include "prelude.h"
 
 enum { IP = 14, UDP = 34, INA = 42, VALUES = 70 };              /* offsets in a frame */
@@ -175,8 +174,6 @@ static uint32_t address(const struct by_hand *s, const struct slot *slot, uint16
     return VALUES + bytes;
 }
 
-#define EXPORT __attribute__((visibility("default")))
-
 EXPORT void by_hand_destroy(struct by_hand *s)
 {
     if (s)
@@ -233,33 +230,21 @@ EXPORT uint32_t by_hand_process(struct by_hand *s, const uint8_t *frame, uint32_
     return (uint32_t)(to - out);
 }
 
-struct frame {
-    uint32_t offset, length;    /* in `frames` */
-    uint16_t port;
-};
-
-/* Process all frames `passes` times, each with a number at byte 46 that grows by `step`, its PSN. Returns the
-   processor time in nanoseconds; each copy goes to the same place, as in bench_pipeline. */
-EXPORT uint64_t by_hand_run(struct by_hand *s, uint8_t *frames, const struct frame *frame, uint32_t count,
-                            uint32_t step, uint32_t passes, uint16_t copies)
+/* Process all frames of a loop, whose numbers are PSNs; each copy goes to the same place, as in bench_pipeline. */
+EXPORT void by_hand_run(struct by_hand *s, struct bench_loop *loop, uint16_t copies)
 {
     static uint8_t out[9216];
-    struct timespec from, until;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
-    for (uint32_t pass = 0; pass < passes; pass++) {
-        for (uint32_t n = 0; n < count; n++) {
-            uint8_t *number = frames + frame[n].offset + INA + 4;
-            p4_store32(number, p4_load32(number) + step);
-        }
-        for (uint32_t n = 0; n < count; n++) {
-            uint8_t *bytes = frames + frame[n].offset;
-            const struct slot *slot = join(s, bytes, frame[n].length, frame[n].port, out);
+    uint64_t start = now();
+    for (uint32_t pass = 0; pass < loop->passes; pass++) {
+        raise_numbers(loop);
+        for (uint32_t n = 0; n < loop->frame_count; n++) {
+            const struct bench_frame *frame = &loop->frame[n];
+            const struct slot *slot = join(s, loop->frames + frame->offset, frame->length, frame->port, out);
             for (uint16_t rid = 1; slot && rid <= copies; rid++) {
                 address(s, slot, rid, 0, out);
                 __asm__ volatile("" : : "r"(out) : "memory");   /* each copy has a receiver */
             }
         }
     }
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &until);
-    return (uint64_t)(until.tv_sec - from.tv_sec) * 1000000000u + (uint64_t)until.tv_nsec - (uint64_t)from.tv_nsec;
+    loop->nanoseconds = now() - start;
 }

@@ -1,4 +1,7 @@
-/* Drives frames through a pipeline as fast as it goes, in memory: on one thread without queues in between. */
+/* Drives frames through a pipeline as fast as it goes, in memory: on one thread without queues in between. by_hand.c
+   is compiled behind this file. */
+#define _GNU_SOURCE
+#include <sys/socket.h>
 #include <time.h>
 
 #include "pipeline.h"
@@ -7,9 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define EXPORT __attribute__((visibility("default")))
+
 struct bench_frame {
     uint32_t offset, length;   /* in `frames` */
     uint16_t port;
+};
+
+struct bench_loop {
+    uint8_t *frames;
+    const struct bench_frame *frame;
+    uint32_t frame_count;
+    uint32_t number_offset, number_step;    /* a 32-bit big-endian number in each frame, raised per pass */
+    uint32_t passes;
+    uint64_t nanoseconds;                   /* result */
 };
 
 struct bench_replica {
@@ -17,16 +31,11 @@ struct bench_replica {
 };
 
 struct bench_run {
-    uint8_t *frames;
-    const struct bench_frame *frame;
-    uint32_t frame_count;
+    struct bench_loop loop;
     const struct bench_replica *replica;    /* the copies of a multicast packet */
     uint32_t replica_count;
-    uint32_t number_offset, number_step;    /* a 32-bit big-endian number in each frame, raised per pass */
-    uint32_t passes;
     uint32_t one_by_one;                    /* fetch nothing ahead */
-    /* results */
-    uint64_t sent, nanoseconds;
+    uint64_t sent;                          /* result */
 };
 
 /* Processor time of this thread, without that of other processes. */
@@ -37,21 +46,22 @@ static uint64_t now(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static void raise_number(uint8_t *at, uint32_t step)
+static uint32_t number_at(const uint8_t *at)
 {
     uint32_t number;
     memcpy(&number, at, 4);
-    number = __builtin_bswap32(__builtin_bswap32(number) + step);
-    memcpy(at, &number, 4);
+    return __builtin_bswap32(number);
 }
 
 /* Before a pass: a frame that comes in has not been written to by this processor a moment before, whose loads across
    the number would wait until it is in the cache. */
-static void raise_numbers(const struct bench_frame *frame, uint32_t count, uint8_t *frames, uint32_t offset,
-                          uint32_t step)
+static void raise_numbers(const struct bench_loop *loop)
 {
-    for (uint32_t n = 0; n < count; n++)
-        raise_number(frames + frame[n].offset + offset, step);
+    for (uint32_t n = 0; n < loop->frame_count; n++) {
+        uint8_t *at = loop->frames + loop->frame[n].offset + loop->number_offset;
+        uint32_t number = __builtin_bswap32(number_at(at) + loop->number_step);
+        memcpy(at, &number, 4);
+    }
 }
 
 /* A copy to a port that leads back into the pipeline of a program for Tofino, and what it does there. */
@@ -99,7 +109,7 @@ static inline __attribute__((always_inline)) uint64_t process(const struct p4_pr
     uint8_t *out = scratch->out;
     struct p4_verdict verdict, last;
     uint64_t sent = 0;
-    program->ingress(state, packet, run->frames + frame->offset, frame->length, frame->port, P4_NORMAL, now_us, NULL,
+    program->ingress(state, packet, run->loop.frames + frame->offset, frame->length, frame->port, P4_NORMAL, now_us, NULL,
                      -1, &verdict);
     if (verdict.dropped)
         return 0;
@@ -131,9 +141,9 @@ static inline __attribute__((always_inline)) uint64_t process(const struct p4_pr
 }
 
 /* Run every frame of every pass. 0, or -1: no memory. */
-__attribute__((visibility("default"))) int bench_pipeline(const struct p4_program *program,
-                                                          struct p4_pipeline *state, struct bench_run *run)
+EXPORT int bench_pipeline(const struct p4_program *program, struct p4_pipeline *state, struct bench_run *run)
 {
+    struct bench_loop *loop = &run->loop;
     struct scratch scratch;
     if (scratch_open(&scratch, program)) {
         scratch_close(&scratch);
@@ -141,40 +151,28 @@ __attribute__((visibility("default"))) int bench_pipeline(const struct p4_progra
     }
     bool ahead = !run->one_by_one && program->waits && program->waits(state);
     uint64_t sent = 0, start = now();
-    for (uint32_t pass = 0; pass < run->passes; pass++) {
-        raise_numbers(run->frame, run->frame_count, run->frames, run->number_offset, run->number_step);
-        for (uint32_t n = 0; n < run->frame_count; n++) {
-            const struct bench_frame *frame = &run->frame[n];
-            if (ahead && n + P4_AHEAD < run->frame_count) {
+    for (uint32_t pass = 0; pass < loop->passes; pass++) {
+        raise_numbers(loop);
+        for (uint32_t n = 0; n < loop->frame_count; n++) {
+            const struct bench_frame *frame = &loop->frame[n];
+            if (ahead && n + P4_AHEAD < loop->frame_count) {
                 const struct bench_frame *later = frame + P4_AHEAD;
-                program->ahead(state, run->frames + later->offset, later->length, later->port);
+                program->ahead(state, loop->frames + later->offset, later->length, later->port);
             }
             sent += process(program, state, run, &scratch, frame, pass);
         }
     }
-    run->nanoseconds = now() - start;
+    loop->nanoseconds = now() - start;
     run->sent = sent;
     scratch_close(&scratch);
     return 0;
 }
 
 struct bench_sums {
-    uint8_t *frames;
-    const struct bench_frame *frame;
-    uint32_t frame_count;
+    struct bench_loop loop;
     uint32_t values_offset, lanes;          /* place and number of the 32-bit big-endian values of a frame */
-    uint32_t number_offset, number_step;
     uint32_t slots, contributors;           /* a sum is over frames of the same number */
-    uint32_t passes;
-    uint64_t nanoseconds;
 };
-
-static uint32_t number_at(const uint8_t *at)
-{
-    uint32_t number;
-    memcpy(&number, at, 4);
-    return __builtin_bswap32(number);
-}
 
 static void load_values(uint32_t *restrict to, const uint8_t *restrict from, size_t lanes)
 {
@@ -196,8 +194,9 @@ static void copy_values(uint32_t *restrict to, const uint32_t *restrict from, si
 
 /* The sums of the same frames by themselves, without a program around them: values into a slot, the last
    contribution's sum out again. 0, or -1: no memory. */
-__attribute__((visibility("default"))) int bench_sums(struct bench_sums *run)
+EXPORT int bench_sums(struct bench_sums *run)
 {
+    struct bench_loop *loop = &run->loop;
     uint32_t lanes = run->lanes, size = (lanes * 4 + 63) / 64 * 64;
     uint8_t *slots = aligned_alloc(64, (size_t)run->slots * size);
     uint32_t *out = aligned_alloc(64, size);
@@ -205,11 +204,11 @@ __attribute__((visibility("default"))) int bench_sums(struct bench_sums *run)
     if (slots && out && met) {
         memset(slots, 0, (size_t)run->slots * size);
         uint64_t start = now();
-        for (uint32_t pass = 0; pass < run->passes; pass++) {
-            raise_numbers(run->frame, run->frame_count, run->frames, run->number_offset, run->number_step);
-            for (uint32_t n = 0; n < run->frame_count; n++) {
-                uint8_t *bytes = run->frames + run->frame[n].offset;
-                uint32_t index = number_at(bytes + run->number_offset) % run->slots;
+        for (uint32_t pass = 0; pass < loop->passes; pass++) {
+            raise_numbers(loop);
+            for (uint32_t n = 0; n < loop->frame_count; n++) {
+                uint8_t *bytes = loop->frames + loop->frame[n].offset;
+                uint32_t index = number_at(bytes + loop->number_offset) % run->slots;
                 uint32_t *slot = (uint32_t *)(void *)(slots + (size_t)index * size);
                 const uint8_t *values = bytes + run->values_offset;
                 uint32_t turn = met[index]++ % run->contributors;
@@ -225,7 +224,7 @@ __attribute__((visibility("default"))) int bench_sums(struct bench_sums *run)
                 }
             }
         }
-        run->nanoseconds = now() - start;
+        loop->nanoseconds = now() - start;
     }
     int failed = !slots || !out || !met;
     free(slots);
@@ -233,3 +232,14 @@ __attribute__((visibility("default"))) int bench_sums(struct bench_sums *run)
     free(met);
     return -failed;
 }
+
+/* Send one frame `count` times, up to 64, through a packet socket. Returns how many it took; -1: see errno. */
+EXPORT int bench_send(int socket, uint8_t *frame, uint32_t length, uint32_t count)
+{
+    struct iovec part = {frame, length};
+    struct mmsghdr messages[64];
+    for (uint32_t n = 0; n < count; n++)
+        messages[n] = (struct mmsghdr){.msg_hdr = {.msg_iov = &part, .msg_iovlen = 1}};
+    return sendmmsg(socket, messages, count, 0);
+}
+

@@ -7,6 +7,7 @@ any pipeline, for comparison; `packet_times` measures each packet of an STF scri
 from __future__ import annotations
 
 import ctypes
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,29 +74,22 @@ class FrameLoop:
         if not isinstance(pipeline, CompiledPipeline):
             raise PipelineError(f"the loop in C needs a compiled pipeline, not {type(pipeline).__name__}")
         self._pipeline = pipeline
-        self._library = _library()
+        self._library = compiled_loops()
         # frames lie one after the other, at multiples of 64 bytes, as in a receive ring
         memory, table = bytearray(), []
         for frame, port in frames:
             table.append(_Frame(len(memory), len(frame), port))
             memory += frame + bytes(-len(frame) % 64)
-        self._frames = ctypes.create_string_buffer(bytes(memory), len(memory))
+        self._memory = ctypes.create_string_buffer(bytes(memory), len(memory))
         self._table = (_Frame * len(table))(*table)
         self._replicas = (_Replica * len(replicas))(*(_Replica(*replica) for replica in replicas))
-        self._run = _LoopRun(
-            frames=ctypes.addressof(self._frames),
-            frame=self._table,
-            frame_count=len(table),
-            replica=self._replicas,
-            replica_count=len(replicas),
-            number_offset=number_offset,
-            number_step=number_step,
-        )
+        self._number = number_offset, number_step
 
-    @property
-    def memory(self) -> tuple[Any, Any, int, int]:
-        """Buffer of the frames, descriptors (``struct bench_frame``), number of frames, and `number_step`."""
-        return self._frames, self._table, len(self._table), self._run.number_step
+    def frames(self, passes: int) -> Any:
+        """Return the C structure of a loop that processes all frames `passes` times."""
+        return _FrameLoop(
+            ctypes.addressof(self._memory), self._table, len(self._table), *self._number, passes
+        )
 
     def run(self, passes: int, *, one_by_one: bool = False) -> LoopPass:
         """Process all frames `passes` times.
@@ -104,12 +98,12 @@ class FrameLoop:
 
         Raises PipelineError if there is no memory for a packet.
         """
-        self._run.passes, self._run.one_by_one = passes, one_by_one
+        run = _PipelineLoop(self.frames(passes), self._replicas, len(self._replicas), one_by_one)
         state = ctypes.c_void_p(self._pipeline.state_address)
         ops = ctypes.c_void_p(self._pipeline.ops_address)
-        if self._library.bench_pipeline(ops, state, ctypes.byref(self._run)) != 0:
+        if self._library.bench_pipeline(ops, state, ctypes.byref(run)) != 0:
             raise PipelineError("no memory for a packet")
-        return LoopPass(passes * self._run.frame_count, self._run.sent, self._run.nanoseconds * 1e-9)
+        return LoopPass(passes * len(self._table), run.sent, run.loop.nanoseconds * 1e-9)
 
     def run_sums(
         self, passes: int, *, values_offset: int, lanes: int, slots: int, contributors: int
@@ -128,21 +122,10 @@ class FrameLoop:
 
         Raises PipelineError if there is no memory.
         """
-        run = _Sums(
-            frames=ctypes.addressof(self._frames),
-            frame=self._table,
-            frame_count=len(self._table),
-            values_offset=values_offset,
-            lanes=lanes,
-            number_offset=self._run.number_offset,
-            number_step=self._run.number_step,
-            slots=slots,
-            contributors=contributors,
-            passes=passes,
-        )
+        run = _Sums(self.frames(passes), values_offset, lanes, slots, contributors)
         if self._library.bench_sums(ctypes.byref(run)) != 0:
             raise PipelineError("no memory for the slots")
-        return float(run.nanoseconds) * 1e-9
+        return float(run.loop.nanoseconds) * 1e-9
 
 
 _RECIRCULATED = 4
@@ -229,21 +212,29 @@ class _Replica(ctypes.Structure):
     _fields_ = (("port", ctypes.c_uint16), ("rid", ctypes.c_uint16))
 
 
-class _LoopRun(ctypes.Structure):
-    """The C type ``struct bench_run`` of ``frame_loop.c``."""
+class _FrameLoop(ctypes.Structure):
+    """The C type ``struct bench_loop`` of ``frame_loop.c``."""
 
     _fields_ = (
         ("frames", ctypes.c_void_p),
         ("frame", ctypes.POINTER(_Frame)),
         ("frame_count", ctypes.c_uint32),
-        ("replica", ctypes.POINTER(_Replica)),
-        ("replica_count", ctypes.c_uint32),
         ("number_offset", ctypes.c_uint32),
         ("number_step", ctypes.c_uint32),
         ("passes", ctypes.c_uint32),
+        ("nanoseconds", ctypes.c_uint64),
+    )
+
+
+class _PipelineLoop(ctypes.Structure):
+    """The C type ``struct bench_run`` of ``frame_loop.c``."""
+
+    _fields_ = (
+        ("loop", _FrameLoop),
+        ("replica", ctypes.POINTER(_Replica)),
+        ("replica_count", ctypes.c_uint32),
         ("one_by_one", ctypes.c_uint32),
         ("sent", ctypes.c_uint64),
-        ("nanoseconds", ctypes.c_uint64),
     )
 
 
@@ -251,24 +242,20 @@ class _Sums(ctypes.Structure):
     """The C type ``struct bench_sums`` of ``frame_loop.c``."""
 
     _fields_ = (
-        ("frames", ctypes.c_void_p),
-        ("frame", ctypes.POINTER(_Frame)),
-        ("frame_count", ctypes.c_uint32),
+        ("loop", _FrameLoop),
         ("values_offset", ctypes.c_uint32),
         ("lanes", ctypes.c_uint32),
-        ("number_offset", ctypes.c_uint32),
-        ("number_step", ctypes.c_uint32),
         ("slots", ctypes.c_uint32),
         ("contributors", ctypes.c_uint32),
-        ("passes", ctypes.c_uint32),
-        ("nanoseconds", ctypes.c_uint64),
     )
 
 
-def _library() -> Any:
-    library = ctypes.CDLL(str(build_c(Path(__file__).with_name("frame_loop.c").read_text())))
-    library.bench_pipeline.restype = ctypes.c_int
-    library.bench_pipeline.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_LoopRun))
-    library.bench_sums.restype = ctypes.c_int
+@functools.cache
+def compiled_loops() -> Any:
+    """Return the library of ``frame_loop.c`` and ``by_hand.c``. Raises NoCompiler."""
+    text = "".join(Path(__file__).with_name(name).read_text() for name in ("frame_loop.c", "by_hand.c"))
+    library = ctypes.CDLL(str(build_c(text)), use_errno=True)
+    library.bench_pipeline.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_PipelineLoop))
     library.bench_sums.argtypes = (ctypes.POINTER(_Sums),)
+    library.bench_send.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint32)
     return library

@@ -17,11 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from bmv2_topos.testbeds.netns import MissingRequirement, State, offloads, store
 from bmv2_topos.testbeds.netns.bmv2 import missing
@@ -32,6 +32,7 @@ from bmv2_topos.testbeds.netns.testbed import controllers, down, temporary
 from controller.switches.model import mac_to_int
 from controller.switches.target import TableEntry
 from controller.vocabulary import Link, star
+from ina.bench.frame_loop import compiled_loops
 
 Kind = Literal["ina", "bmv2"]
 
@@ -132,61 +133,6 @@ def bed(kind: Kind, *, offload: bool) -> Iterator[VethBed]:
 
 BATCH = 32
 """Frames per system call."""
-
-
-class _Part(ctypes.Structure):
-    """The C type ``struct iovec``, for sendmmsg(2)."""
-
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-class _Header(ctypes.Structure):
-    """The C type ``struct msghdr``, for sendmmsg(2)."""
-
-    _fields_ = (
-        ("name", ctypes.c_void_p),
-        ("name_length", ctypes.c_uint32),
-        ("parts", ctypes.POINTER(_Part)),
-        ("part_count", ctypes.c_size_t),
-        ("control", ctypes.c_void_p),
-        ("control_length", ctypes.c_size_t),
-        ("flags", ctypes.c_int),
-    )
-
-
-class _Message(ctypes.Structure):
-    """The C type ``struct mmsghdr``, for sendmmsg(2)."""
-
-    _fields_ = (("header", _Header), ("sent_bytes", ctypes.c_uint32))
-
-
-@dataclass(slots=True)
-class FrameSender:
-    """Sends copies of a frame through a packet socket that is bound to an interface."""
-
-    at: socket.socket
-    frame: bytes
-    _messages: Any = field(init=False)
-    _keep: Any = field(init=False)
-    _library: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        buffer = ctypes.create_string_buffer(self.frame, len(self.frame))
-        part = _Part(ctypes.addressof(buffer), len(self.frame))
-        self._keep = (buffer, part)
-        message = _Message(_Header(parts=ctypes.pointer(part), part_count=1))
-        self._messages = (_Message * BATCH)(*(message,) * BATCH)
-        self._library = ctypes.CDLL(None, use_errno=True)
-
-    def send(self, count: int) -> int:
-        """Send `count` copies, `BATCH` at most; return the number that the socket took. Raises OSError."""
-        sent = self._library.sendmmsg(self.at.fileno(), self._messages, min(count, BATCH), 0)
-        if sent < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        return int(sent)
-
-
 PAYLOAD = 1024
 """Payload of a datagram, in bytes."""
 FRAME = PAYLOAD + 42
@@ -215,15 +161,20 @@ class RawFrames:
     def __init__(self, on: VethBed, frame_bytes: int) -> None:
         self._socket = inside(on.at(FROM), _packet_socket)
         addresses = on.mac(TO).to_bytes(6, "big") + on.mac(FROM).to_bytes(6, "big")
-        self._sender = FrameSender(self._socket, (addresses + _NOBODYS_TYPE).ljust(frame_bytes, b"\0"))
+        self._frame = (addresses + _NOBODYS_TYPE).ljust(frame_bytes, b"\0")
+        self._library = compiled_loops()
         # the counters of this namespace; the file can be read from any namespace
         self._counters = inside(on.at(TO), partial(FileIO, "/proc/thread-self/net/dev"))
 
     def send(self, frames: int) -> int:
         """Send frames; see `FrameLink.send`."""
-        return (
-            self._sender.send(frames) if frames >= BATCH else 0
-        )  # fewer frames would cost as many system calls
+        if frames < BATCH:  # they would cost as many system calls
+            return 0
+        sent = self._library.bench_send(self._socket.fileno(), self._frame, len(self._frame), BATCH)
+        if sent < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return int(sent)
 
     def arrived(self) -> int:
         """Return the number of arrived frames; see `FrameLink.arrived`."""

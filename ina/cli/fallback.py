@@ -159,7 +159,7 @@ def _serve_machine(settings: FallbackOptions) -> None:
     # Imported here: these imports take half of the start, and a server for one switch needs none of them.
     from controller.vocabulary import read_topology
     from hostlib.io.interfaces import known_as
-    from ina.run.fallback.service import check_secret, serving
+    from ina.run.fallback.remote import check_secret, serving
     from ina.run.launch.machine_hosts import identified, reached_at
     from ina.run.switches.cluster_fabric import sweep
 

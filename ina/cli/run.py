@@ -123,10 +123,7 @@ def run(asked: RunSettings) -> None:
         from ina.cli import job_files  # also loads the readers of files
 
         fabric = replace(fabric, topology=job_files.topology(str(asked.cluster), "run"))
-    entries = asked.run.entries(asked.workers)
-    if entries is None:
-        workers = math.prod(fabric.tree) if asked.workers is None else asked.workers  # 1 without a tree
-        entries = [asked.run.alone(workers)]
+    entries = asked.run.entries(asked.workers, default=math.prod(fabric.tree))  # 1 without a tree
     check(fabric, [LaunchSpec(job=entry) for entry in entries])
     fabric, offers = settled(fabric)  # after all checks that need no switch
     specs = asked.run.launches(entries, offers)

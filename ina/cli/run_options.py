@@ -152,15 +152,16 @@ class JobsToRun:
     memory: MemoryOptions
     times: Timeouts
 
-    def entries(self, workers: int | None) -> list[Job] | None:
-        """Return the jobs of the file ``--jobs``; None if COMMAND is given instead.
+    def entries(self, workers: int | None, *, default: int) -> list[Job]:
+        """Return the jobs of the file ``--jobs``, or the job of COMMAND.
 
-        `workers` is the value of ``-np``; None: it is not given. Raises Failure if neither ``--jobs`` nor
-        COMMAND is given, and if COMMAND, ``-np`` or ``--name`` is given together with ``--jobs``.
+        `workers` is the value of ``-np``; None: it is not given, and the job of COMMAND has `default`
+        workers. Raises Failure if neither ``--jobs`` nor COMMAND is given, and if COMMAND, ``-np`` or
+        ``--name`` is given together with ``--jobs``.
         """
         if self.jobs is None:
             refuse(not self.command, "nothing to run: give -- COMMAND..., or --jobs FILE")
-            return None
+            return [self.alone(default if workers is None else workers)]
         refuse(
             self.command or workers is not None or self.name != NAMELESS,
             "--jobs FILE and COMMAND, with its -np and --name, are mutually exclusive: give one of them",

@@ -6,7 +6,7 @@ import itertools
 import os
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from ina.cli.command import Aside, Listing, Reply, Result, by_column, count, plu
 from ina.cli.output import Bars
 
 if TYPE_CHECKING:  # other commands need none of it
-    from bmv2_topos.harness import ResultRow, Value
+    from bmv2_topos.harness import ResultRow, Study, Value
     from bmv2_topos.harness.simulation import Simulation
     from bmv2_topos.testbeds.virtual import JobReport, Prediction, Report
     from bmv2_topos.trace import IterationPath
@@ -238,8 +238,8 @@ def swept(
     from bmv2_topos.harness.simulation import read_sweep, study
 
     began = time.monotonic()
-    values = read_sweep(texts)
-    one = study(simulation, values, seeds).experiment("sim", "")
+    of = study(simulation, read_sweep(texts), seeds)
+    one = of.experiment("sim", "")
     with Bars() as bar:
         rows = sweep(
             one,
@@ -248,19 +248,8 @@ def swept(
             progress=lambda done, total: bar.show(done / total, f"{done} of {total} runs"),
         )
     took = Aside(f"{plural(len(rows), 'run')} in {seconds(time.monotonic() - began)}")
-    result = replace(_swept_result(simulation, values, rows, seeds), unused_keys=unused_keys)
-    return Reply(result, [_swept_table(simulation, values, rows, seeds), took])
-
-
-def settings(swept: Collection[str], rows: Sequence[ResultRow]) -> list[dict[str, Value]]:
-    """Return the combinations of swept settings in `rows`, each once, in order."""
-    found = dict.fromkeys(tuple(row[name] for name in swept) for row in rows)
-    return [dict(zip(swept, values, strict=True)) for values in found]
-
-
-def figures(swept: Collection[str], rows: Sequence[ResultRow]) -> list[str]:
-    """Return the names of the columns of `rows` that are measurements, not settings or seeds."""
-    return [name for name in rows[0] if name not in (*swept, "seed")]
+    result = replace(_swept_result(simulation, of, rows), unused_keys=unused_keys)
+    return Reply(result, [_swept_table(simulation, of, rows), took])
 
 
 HEADINGS = {
@@ -273,27 +262,27 @@ HEADINGS = {
 }
 
 
-def _swept_table(
-    simulation: Simulation, swept: Mapping[str, Sequence[Value]], rows: Sequence[ResultRow], seeds: int
-) -> Listing:
+def _swept_table(simulation: Simulation, of: Study, rows: Sequence[ResultRow]) -> Listing:
     of_jobs = {f"{job.name}_jct_s": job.name for job in simulation.jobs} if len(simulation.jobs) > 1 else {}
-    shown = {name: text for name in figures(swept, rows) if (text := (HEADINGS | of_jobs).get(name))}
-    if swept:
-        columns = [*swept, *shown.values()]
+    shown = {name: text for name in of.measure if (text := (HEADINGS | of_jobs).get(name))}
+    if of.sweep:
+        columns = [*of.sweep, *shown.values()]
         lines = [
             [*map(_text, setting.values()), *(_cell(rows, setting, name) for name in shown)]
-            for setting in settings(swept, rows)
+            for setting in of.settings(rows)
         ]
     else:
         columns = ["", "value"]
         lines = [[text, _cell(rows, {}, name)] for name, text in shown.items()]
-    last = simulation.seed + seeds - 1
-    of_seeds = f"seed {last}" if seeds == 1 else f"seeds {simulation.seed} to {last}: mean (least..greatest)"
+    last = of.first_seed + of.seeds - 1
+    of_seeds = f"seed {last}" if of.seeds == 1 else f"seeds {of.first_seed} to {last}: mean (least..greatest)"
     return Listing(f"{plural(len(rows), 'run')}, {of_seeds}", columns, lines)
 
 
 def _cell(rows: Sequence[ResultRow], setting: Mapping[str, Value], name: str) -> str:
-    values = _measured(rows, setting, name)
+    from bmv2_topos.harness.study import numbers
+
+    values = numbers(rows, name, setting)
     if not values:
         return "-"
     mean, least, most = (_figure(name, of(values)) for of in (statistics.fmean, min, max))
@@ -306,33 +295,26 @@ def _figure(name: str, value: float) -> str:
     return f"{value:.1%}" if name.endswith("share") else count(value)
 
 
-def _measured(rows: Sequence[ResultRow], setting: Mapping[str, Value], name: str) -> list[float]:
-    from bmv2_topos.harness import selected
-
-    found = (row[name] for row in selected(rows, **setting))
-    return [value for value in found if isinstance(value, int | float)]
-
-
 def _text(value: Value) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _swept_result(
-    simulation: Simulation, swept: Mapping[str, Sequence[Value]], rows: Sequence[ResultRow], seeds: int
-) -> Result:
+def _swept_result(simulation: Simulation, of: Study, rows: Sequence[ResultRow]) -> Result:
+    from bmv2_topos.harness.study import numbers
+
     setup = {
         "jobs": [job.name for job in simulation.jobs],
-        "sweep": {name: list(values) for name, values in swept.items()},
-        "seeds": list(range(simulation.seed, simulation.seed + seeds)),
+        "sweep": {name: list(values) for name, values in of.sweep.items()},
+        "seeds": list(range(of.first_seed, of.first_seed + of.seeds)),
     }
     spreads = [
         {
             **setting,
-            **{name: _spread(_measured(rows, setting, name)) for name in figures(swept, rows)},
+            **{name: _spread(numbers(rows, name, setting)) for name in of.measure},
         }
-        for setting in settings(swept, rows)
+        for setting in of.settings(rows)
     ]
     return Result("sim", setup, {"settings": spreads, "runs": [dict(row) for row in rows]})
 

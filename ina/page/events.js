@@ -12,10 +12,9 @@ export function eventList(events, about = null) {
     events.map((each) =>
       h(
         "li",
-        {},
         h("time", { title: wall(each.at_s) }, clock(each.at_s)),
         h("span", { class: ["failed", "missed", "refused", "gone", "interrupted"].includes(each.event) ? "bad" : "soft" }, each.event),
-        h("p", {}, named(each, about), each.text),
+        h("p", named(each, about), each.text),
       ),
     ),
   );

@@ -1,10 +1,10 @@
 // The page of a job: its facts, decisions, times, tree, memory and output.
 
 import { at, rows, view } from "./state.js";
-import { empty, h, replace, s, section } from "./elements.js";
+import { empty, h, label, picture, rect, replace, s, section } from "./elements.js";
 import { bar, bytes, clock, color, count, share, stateOf, tone } from "./words.js";
 import { due, eventList } from "./events.js";
-import { clusterPicture, drawn, memoryMap } from "./pictures.js";
+import { clusterPicture, drawn, memoryMap, plot } from "./pictures.js";
 import { ask, attempt, request, stream } from "./asking.js";
 
 let log = { text: "", stop: null }; // the output that is followed
@@ -24,11 +24,11 @@ export function drawJob(name) {
   const job = rows.get(name); // the address may have its name or number
   if (job) name = job.id;
   if (!job) {
-    document.getElementById("main").replaceChildren(h("section", {}, h("h2", {}, "No such job"), empty(`There is no job ${name}, or it is another tenant’s.`)));
+    document.getElementById("main").replaceChildren(h("section", h("h2", "No such job"), empty(`There is no job ${name}, or it is another tenant’s.`)));
     return false;
   }
   const { now_s } = at.cluster;
-  const fact = (term, value) => (value === "" || value == null ? [] : [h("dt", {}, term), h("dd", {}, value)]);
+  const fact = (term, value) => (value === "" || value == null ? [] : [h("dt", term), h("dd", value)]);
   const cancel = async () => {
     if (await ask(`Cancel ${name}?`, "Its workers end; what its program has saved stays.")) await attempt(() => request(`/v1/jobs/${encodeURIComponent(name)}`, "DELETE"));
   };
@@ -42,13 +42,12 @@ export function drawJob(name) {
     "facts-body",
     h(
       "dl",
-      {},
       fact("state", h("span", { class: tone(stateOf(job)) }, stateOf(job))),
       fact("why", job.reason),
       fact("progress", [bar(job.done / job.iterations, name), `${count(Math.floor(job.done))} of ${count(job.iterations)} iterations`]),
       fact("ends", job.ends_s == null ? "" : `in ${clock(Math.max(0, job.ends_s - now_s))}, by estimate`),
       fact("deadline", job.due_s == null ? "best effort" : due(job)),
-      fact("command", h("code", {}, job.command.join(" "))),
+      fact("command", h("code", job.command.join(" "))),
       fact("workers", `${job.workers}, ${job.gpus} GPUs`),
       fact("gradient", bytes(job.model_bytes)),
       fact("servers", [...new Set(job.servers)].join(", ")),
@@ -64,10 +63,10 @@ export function drawJob(name) {
   const explanation = at.explanation?.job.id === name ? at.explanation : null;
   replace(
     "why-body",
-    explanation?.advice.length ? h("ul", { class: "plain" }, explanation.advice.map((each) => h("li", {}, each))) : null,
+    explanation?.advice.length ? h("ul", { class: "plain" }, explanation.advice.map((each) => h("li", each))) : null,
     explanation ? eventList(explanation.decisions.filter(seen), name) : empty("Loading."),
     explanation && !explanation.decisions.every((each) => each.event !== "measured")
-      ? h("label", {}, h("input", { type: "checkbox", "data-key": "measured", checked: view.measured, onchange: (event) => ((view.measured = event.target.checked), view.redraw()) }), " with what was measured")
+      ? h("label", h("input", { type: "checkbox", "data-key": "measured", checked: view.measured, onchange: (event) => ((view.measured = event.target.checked), view.redraw()) }), " with what was measured")
       : null,
   );
   replace("tree-body", job.tree ? clusterPicture(name) : empty(job.over ? "It is over." : "It uses no tree now."));
@@ -81,26 +80,28 @@ function timeline(job) {
   const last = Math.max(job.ended_s ?? now_s, job.ends_s ?? 0, job.over ? 0 : job.due_s ?? 0, job.submitted_s + 1);
   const [width, height] = [drawn(), 62];
   const x = (time_s) => 4 + ((width - 8) * (time_s - job.submitted_s)) / (last - job.submitted_s);
-  const piece = (from, to, attributes, what) => s("rect", { x: x(from), y: 20, width: Math.max(0, x(to) - x(from)), height: 16, ...attributes }, s("title", {}, `${what}: ${clock(to - from)}`));
+  const piece = (from, to, attributes, what) => rect(x(from), 20, Math.max(0, x(to) - x(from)), 16, attributes, s("title", `${what}: ${clock(to - from)}`));
   const start = job.started_s ?? job.ended_s ?? now_s;
   const until = job.ended_s ?? now_s;
-  return s(
-    "svg",
-    { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": `waited ${clock(start - job.submitted_s)}, since its start ${clock(until - start)}` },
+  const left = job.ends_s != null ? `${clock(job.ends_s - now_s)} to go` : "";
+  const due_x = x(job.due_s);
+  return picture(
+    width,
+    height,
+    `waited ${clock(start - job.submitted_s)}, since its start ${clock(until - start)}`,
     piece(job.submitted_s, start, { class: "idle" }, "waited"),
     piece(start, until, { fill: color(job.id) }, "since its start"),
-    job.ends_s != null ? piece(now_s, job.ends_s, { fill: color(job.id), opacity: 0.35 }, "to go") : null,
-    s("text", { x: 4, y: 52, class: "soft" }, `waited ${clock(start - job.submitted_s)}`),
-    s("text", { x: width - 4, y: 52, "text-anchor": "end", class: "soft" }, job.over ? `ended after ${clock(until - job.submitted_s)}` : job.ends_s != null ? `${clock(job.ends_s - now_s)} to go` : ""),
-    job.due_s != null && x(job.due_s) <= width
-      ? [s("line", { x1: x(job.due_s), x2: x(job.due_s), y1: 14, y2: 42, class: "mark" }), s("text", { x: Math.min(width - 4, Math.max(50, x(job.due_s))), y: 10, "text-anchor": x(job.due_s) > width / 2 ? "end" : "middle", class: "marktext" }, "deadline")]
+    job.ends_s != null && piece(now_s, job.ends_s, { fill: color(job.id), opacity: 0.35 }, "to go"),
+    label(4, 52, "start", `waited ${clock(start - job.submitted_s)}`),
+    label(width - 4, 52, "end", job.over ? `ended after ${clock(until - job.submitted_s)}` : left),
+    job.due_s != null && due_x <= width
+      ? [s("line", { x1: due_x, x2: due_x, y1: 14, y2: 42, class: "mark" }), label(Math.min(width - 4, Math.max(50, due_x)), 10, due_x > width / 2 ? "end" : "middle", "deadline", "marktext")]
       : null,
   );
 }
 
 function slotsPlot(name) {
   const { memory } = at;
-  const [width, height, left] = [drawn(), 130, 46];
   const lines = [];
   let most = 1;
   for (const [where, moments] of Object.entries(memory.switches)) {
@@ -112,28 +113,23 @@ function slotsPlot(name) {
   if (!lines.length) return null;
   const begin = Math.max(memory.since_s, rows.get(name).submitted_s);
   const end = Math.max(memory.now_s, begin + 1);
-  const x = (time_s) => left + ((width - left) * (Math.max(begin, time_s) - begin)) / (end - begin);
-  const y = (slots) => 6 + ((height - 24) * (most - slots)) / most;
-  const dashes = ["", "6 3", "2 3", "8 3 2 3"];
+  const line = (points, x, y) => {
+    const path = points.filter((_, index) => (points[index + 1]?.[0] ?? end) >= begin);
+    const steps = path.map(([time_s, slots], index) => `${index ? `H${x(time_s)}V` : `M${x(time_s)} `}${y(slots)}`).join("");
+    return `${steps}H${x(end)}`;
+  };
+  const styles = [["solid", ""], ["dashed", "6 3"], ["dotted", "2 3"], ["dash-dotted", "8 3 2 3"]];
   return h(
     "figure",
     { class: "map" },
-    h("h3", {}, "Slots at each switch"),
-    s(
-      "svg",
-      { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": "slots at each switch over time" },
-      s("line", { x1: left, x2: width, y1: y(0), y2: y(0), class: "axis" }),
-      s("text", { x: left - 6, y: y(most) + 6, "text-anchor": "end", class: "soft" }, count(most)),
-      s("text", { x: left - 6, y: y(0), "text-anchor": "end", class: "soft" }, "0"),
-      s("text", { x: left, y: height - 3, class: "soft" }, `${clock(end - begin)} ago`),
-      s("text", { x: width, y: height - 3, "text-anchor": "end", class: "soft" }, "now"),
-      lines.map(([, points], number) => {
-        const path = points.filter(([time_s], index) => (points[index + 1]?.[0] ?? end) >= begin);
-        const steps = path.map(([time_s, slots], index) => `${index ? `H${x(time_s)}V` : `M${x(time_s)} `}${y(slots)}`).join("");
-        return s("path", { d: `${steps}H${x(end)}`, fill: "none", stroke: color(name), "stroke-width": 2, "stroke-dasharray": dashes[number % dashes.length] });
-      }),
-    ),
-    h("ul", { class: "legend" }, lines.map(([where], number) => h("li", {}, ["solid", "dashed", "dotted", "dash-dotted"][number % 4], ": ", where))),
+    h("h3", "Slots at each switch"),
+    plot(begin, end, most, 118, "slots at each switch over time", (x, y) => [
+      s("line", { x1: x(begin), x2: x(end), y1: y(0), y2: y(0), class: "axis" }),
+      lines.map(([, points], number) =>
+        s("path", { d: line(points, x, y), fill: "none", stroke: color(name), "stroke-width": 2, "stroke-dasharray": styles[number % styles.length][1] }),
+      ),
+    ]),
+    h("ul", { class: "legend" }, lines.map(([where], number) => h("li", styles[number % styles.length][0], ": ", where))),
   );
 }
 
@@ -166,4 +162,3 @@ async function follow(name, rank) {
     if (!stop.signal.aborted) place.textContent = `Not available: ${error.message}`;
   }
 }
-

@@ -38,7 +38,7 @@ export function drawOverview() {
   const free = cluster.switches.reduce((sum, each) => sum + each.free, 0);
   const late = active.filter((job) => job.late).length;
   const failed = states(...BAD);
-  const tile = (number, text, kind) => h("div", {}, h("b", { class: kind }, number), h("span", {}, text));
+  const tile = (number, text, kind) => h("div", h("b", { class: kind }, number), h("span", text));
   replace(
     "tiles",
     tile(count(states("starting", "running", "stopping")), "running"),
@@ -59,81 +59,60 @@ export function drawOverview() {
 }
 
 
-
 function jobTable(jobs) {
   const { now_s } = at.cluster;
+  const slots = (job) => Object.values(job.slots).map((each) => each.slots);
   return table(
-    [["job"], ["state", "wide"], ["progress"], ["ends in", "number"], ["deadline", "number"], ["slots", "number wide"], ["fallback", "number wide"], ["servers", "wide"]],
-    jobs.map((job) =>
-      h(
-        "tr",
-        {},
-        h("td", { class: "name" }, jobLink(job.id, "jobs")),
-        h("td", { class: `state wide ${tone(stateOf(job))}` }, stateOf(job)),
-        h("td", { title: `${count(Math.floor(job.done))} of ${count(job.iterations)} iterations` }, bar(job.done / job.iterations, job.id)),
-        h("td", { class: "number", title: job.ends_s == null ? null : wall(job.ends_s) }, clock(job.ends_s == null ? null : job.ends_s - now_s)),
-        h("td", { class: "number" }, due(job)),
-        h("td", { class: "number wide" }, Object.values(job.slots).length ? count(Math.max(...Object.values(job.slots).map((each) => each.slots))) : "–"),
-        h("td", { class: "number wide", title: "Part of its packets that found no slot, and went to the fallback server" }, share(job.fallback_share)),
-        h("td", { class: "wide" }, [...new Set(job.servers)].join(", ")),
-      ),
-    ),
+    [["job", "name"], ["state", "state wide"], ["progress"], ["ends in", "number"], ["deadline", "number"], ["slots", "number wide"], ["fallback", "number wide"], ["servers", "wide"]],
+    jobs.map((job) => [
+      jobLink(job.id, "jobs"),
+      { text: stateOf(job), tone: tone(stateOf(job)) },
+      { text: bar(job.done / job.iterations, job.id), title: `${count(Math.floor(job.done))} of ${count(job.iterations)} iterations` },
+      job.ends_s == null ? "" : { text: clock(job.ends_s - now_s), title: wall(job.ends_s) },
+      due(job),
+      slots(job).length ? count(Math.max(...slots(job))) : "–",
+      { text: share(job.fallback_share), title: "Part of its packets that found no slot, and went to the fallback server" },
+      [...new Set(job.servers)].join(", "),
+    ]),
   );
 }
 
 function queueTable(jobs) {
   const { now_s } = at.cluster;
   return table(
-    [["job"], ["GPUs", "number wide"], ["waits for", "number wide"], ["deadline", "number"], ["why"]],
-    jobs.map((job) =>
-      h(
-        "tr",
-        {},
-        h("td", { class: "name" }, jobLink(job.id, "queue")),
-        h("td", { class: "number wide" }, job.gpus),
-        h("td", { class: "number wide" }, clock(now_s - job.submitted_s)),
-        h("td", { class: "number" }, due(job)),
-        h("td", { class: "why" }, job.reason || "–"),
-      ),
-    ),
+    [["job", "name"], ["GPUs", "number wide"], ["waits for", "number wide"], ["deadline", "number"], ["why", "why"]],
+    jobs.map((job) => [jobLink(job.id, "queue"), job.gpus, clock(now_s - job.submitted_s), due(job), job.reason || "–"]),
   );
 }
 
 function overTable(jobs) {
   const { now_s } = at.cluster;
   return table(
-    [["job"], ["outcome"], ["ended", "number"], ["took", "number"], ["why"]],
-    jobs.map((job) =>
-      h(
-        "tr",
-        {},
-        h("td", { class: "name" }, jobLink(job.id, "over")),
-        h("td", { class: `state ${tone(stateOf(job))}` }, stateOf(job)),
-        h("td", { class: "number" }, job.ended_s == null ? "" : `${clock(now_s - job.ended_s)} ago`),
-        h("td", { class: "number" }, job.ended_s == null ? "" : clock(job.ended_s - job.submitted_s)),
-        h("td", { class: job.reason ? "why" : "" }, job.reason),
-      ),
-    ),
+    [["job", "name"], ["outcome", "state"], ["ended", "number"], ["took", "number"], ["why"]],
+    jobs.map((job) => [
+      jobLink(job.id, "over"),
+      { text: stateOf(job), tone: tone(stateOf(job)) },
+      job.ended_s == null ? "" : `${clock(now_s - job.ended_s)} ago`,
+      job.ended_s == null ? "" : clock(job.ended_s - job.submitted_s),
+      { text: job.reason, tone: job.reason && "why" },
+    ]),
   );
 }
 
 function nodeTable() {
-  const line = (node, kind, part, whole, unit) =>
-    h(
-      "tr",
-      {},
-      h("td", { class: "name" }, node.name),
-      h("td", { class: "wide" }, kind),
-      h("td", { class: "number" }, whole ? `${count(part)} / ${count(whole)} ${unit}` : "–"),
-      h("td", {}, node.down ? h("span", { class: "bad" }, node.down) : h("span", { class: "good" }, "in use")),
-      h("td", { class: "number" }, drainButton(node)),
-    );
+  const line = (node, kind, part, whole, unit) => [
+    node.name,
+    kind,
+    whole ? `${count(part)} / ${count(whole)} ${unit}` : "–",
+    { text: node.down || "in use", tone: node.down ? "bad" : "good" },
+    drainButton(node),
+  ];
   return table(
-    [["name"], ["kind", "wide"], ["held", "number"], ["state"], ["", "number"]],
+    [["name", "name"], ["kind", "wide"], ["held", "number"], ["state"], ["", "number"]],
     [
-      at.cluster.switches.map((each) => line(each, "switch", each.slots - each.free, each.slots, "slots")),
-      at.cluster.servers.map((each) => line(each, each.role === "worker" ? "server" : `server, ${each.role}`, each.used, each.gpus, "GPUs")),
-    ].flat(),
+      ...at.cluster.switches.map((each) => line(each, "switch", each.slots - each.free, each.slots, "slots")),
+      ...at.cluster.servers.map((each) => line(each, each.role === "worker" ? "server" : `server, ${each.role}`, each.used, each.gpus, "GPUs")),
+    ],
   );
 }
 
@@ -149,5 +128,3 @@ function drainButton(node) {
   };
   return h("button", { type: "button", onclick: act, "data-key": `drain:${node.name}`, "aria-label": `${back ? "Undrain" : "Drain"} ${node.name}` }, back ? "Undrain" : "Drain");
 }
-
-

@@ -125,7 +125,7 @@ function askedAgain() {
   // Shows a button, and waits for it: a user who has cancelled is not asked again at once.
   return new Promise((resolve) => {
     const button = h("button", { type: "button", class: "strong", onclick: resolve }, "Give a token");
-    document.getElementById("main").replaceChildren(h("section", {}, h("h2", {}, "Nothing is shown without a token"), h("p", {}, button)));
+    document.getElementById("main").replaceChildren(h("section", h("h2", "Nothing is shown without a token"), h("p", button)));
     shown = "";
     button.focus();
   });

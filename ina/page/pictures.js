@@ -1,7 +1,7 @@
 // Pictures: the cluster with its trees, and the memory of each switch over time.
 
 import { at, view, WINDOWS } from "./state.js";
-import { empty, h, s } from "./elements.js";
+import { empty, h, label, picture, rect, s } from "./elements.js";
 import { clock, color, count, jobLink, whose } from "./words.js";
 
 function layers() {
@@ -9,17 +9,11 @@ function layers() {
   const { switches, servers, links } = at.cluster;
   const isSwitch = new Set(switches.map((each) => each.name));
   const level = new Map(servers.map((each) => [each.name, 0]));
-  let next = servers.map((each) => each.name);
-  while (next.length) {
-    const found = [];
-    for (const { a, b } of links)
-      for (const [one, other] of [[a, b], [b, a]])
-        if (next.includes(one) && isSwitch.has(other) && !level.has(other)) {
-          level.set(other, level.get(one) + 1);
-          found.push(other);
-        }
-    next = found;
-  }
+  for (const name of level.keys()) // also those that are added meanwhile
+    for (const { a, b } of links) {
+      const other = a === name ? b : a;
+      if ((a === name || b === name) && isSwitch.has(other) && !level.has(other)) level.set(other, level.get(name) + 1);
+    }
   for (const each of switches) if (!level.has(each.name)) level.set(each.name, 1);
   return level;
 }
@@ -54,51 +48,40 @@ export function clusterPicture(only = null) {
       line(number - (Math.min(jobs.length, 4) - 1) / 2, { class: "link used", stroke: color(name), "data-job": name }),
     );
   });
-  const boxes = [];
-  for (const each of switches) {
+  const box = (each, width, round, letters, what, cells) => {
     const [x, y] = place.get(each.name);
-    const cells = [];
-    for (const { share, from, to } of bands(each.shares))
-      cells.push(s("rect", { x: x - 32 + (64 * from) / each.slots, y: y + 6, width: Math.max(0.5, (64 * (to - from)) / each.slots), height: 8, fill: share.job ? color(share.job) : "gray" }));
-    boxes.push(
-      s(
-        "g",
-        {},
-        s("title", {}, `${each.name}: ${count(each.slots - each.free)} of ${count(each.slots)} slots held${each.down ? `; ${each.down}` : ""}`),
-        s("rect", { x: x - 38, y: y - 18, width: 76, height: 38, rx: 4, class: each.down ? "box down" : "box" }),
-        s("text", { x, y: y - 2, "text-anchor": "middle" }, brief(each.name, 11)),
-        s("rect", { x: x - 32, y: y + 6, width: 64, height: 8, class: "idle" }),
-        cells,
+    const title = s("title", [`${each.name}: ${what}`, each.down].filter(Boolean).join("; "));
+    const frame = rect(x - width / 2, y - 18, width, 38, { rx: round, class: each.down ? "box down" : "box" });
+    return s("g", title, frame, label(x, y - 3, "middle", brief(each.name, letters), ""), cells(x, y));
+  };
+  const ofSwitches = switches.map((each) =>
+    box(each, 76, 4, 11, `${count(each.slots - each.free)} of ${count(each.slots)} slots held`, (x, y) => [
+      rect(x - 32, y + 6, 64, 8, { class: "idle" }),
+      bands(each.shares).map(({ share, from, to }) =>
+        rect(x - 32 + (64 * from) / each.slots, y + 6, Math.max(0.5, (64 * (to - from)) / each.slots), 8, { fill: fill(share.job) }),
       ),
-    );
-  }
+    ]),
+  );
   const onServer = new Map();
   for (const job of shownJobs) for (const server of job.servers) for (let gpu = 0; gpu < job.gpus / job.workers; gpu++) push(onServer, server, job.id);
-  for (const each of servers) {
-    const [x, y] = place.get(each.name);
+  const ofServers = servers.map((each) => {
     const has = onServer.get(each.name) ?? [];
-    const cells = [];
     const many = Math.min(each.gpus, 16);
     const size = Math.min(9, 60 / Math.max(1, many) - 2);
-    for (let gpu = 0; gpu < many; gpu++)
-      cells.push(s("rect", { x: x - (many * (size + 2)) / 2 + gpu * (size + 2), y: y + 4, width: size, height: 9, rx: 1, class: has[gpu] ? "" : "idle", fill: has[gpu] ? color(has[gpu]) : null }));
-    boxes.push(
-      s(
-        "g",
-        {},
-        s("title", {}, `${each.name}: ${each.used} of ${each.gpus} GPUs${has.length ? `: ${[...new Set(has)].join(", ")}` : ""}${each.down ? `; ${each.down}` : ""}`),
-        s("rect", { x: x - 34, y: y - 18, width: 68, height: 38, rx: 12, class: each.down ? "box down" : "box" }),
-        s("text", { x, y: y - 3, "text-anchor": "middle" }, brief(each.name, 10)),
-        cells,
+    const what = [`${each.used} of ${each.gpus} GPUs`, [...new Set(has)].join(", ")].filter(Boolean).join(": ");
+    return box(each, 68, 12, 10, what, (x, y) =>
+      Array.from({ length: many }, (_, gpu) =>
+        rect(x - (many * (size + 2)) / 2 + gpu * (size + 2), y + 4, size, 9, { rx: 1, class: has[gpu] ? "" : "idle", fill: has[gpu] && color(has[gpu]) }),
       ),
     );
-  }
-  const label = `${switches.length} switches and ${servers.length} servers; ${shownJobs.length} jobs. The table of servers and switches says the same.`;
+  });
+  const says = `${switches.length} switches and ${servers.length} servers; ${shownJobs.length} jobs. The table of servers and switches says the same.`;
   const top = [...turns.values()].some(Boolean) ? 0 : 30;
-  const picture = s("svg", { viewBox: `0 ${top} ${width} ${height - top}`, width: "100%", role: "img", "aria-label": label }, lines.flat(), boxes);
-  picture.style.minWidth = `${Math.min(width, 1400) * 0.7}px`;
-  picture.style.maxHeight = "26rem";
-  return h("div", { class: "scroll" }, picture);
+  const drawing = picture(width, height - top, says, lines.flat(), ofSwitches, ofServers);
+  drawing.setAttribute("viewBox", `0 ${top} ${width} ${height - top}`);
+  drawing.style.minWidth = `${Math.min(width, 1400) * 0.7}px`;
+  drawing.style.maxHeight = "26rem";
+  return h("div", { class: "scroll" }, drawing);
 }
 
 const BOX = [42, 25]; // half the width and height of a node, with a little room
@@ -137,13 +120,12 @@ function push(map, key, value) {
   if (!map.has(key)) map.set(key, []);
   map.get(key).push(value);
 }
-export const drawn = () => (innerWidth < 640 ? 340 : 640); // so that letters keep their size
+const fill = (job) => (job ? color(job) : "gray");
 const brief = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 function bands(shares) {
   // Jobs that share a region are shown beside each other in it.
-  const regions = new Map();
-  for (const share of shares) push(regions, `${share.first}+${share.slots}`, share);
+  const regions = Map.groupBy(shares, (share) => `${share.first}+${share.slots}`);
   return [...regions.values()].flatMap((jobs) =>
     jobs.map((share, number) => ({
       share,
@@ -154,52 +136,53 @@ function bands(shares) {
   );
 }
 
+export const drawn = () => (innerWidth < 640 ? 340 : 640); // so that letters keep their size
+
+export function plot(begin, end, top, height, says, parts) {
+  // Draws `parts`, a function of the scales of time and of 0 to `top`, with the ends of both scales.
+  const [width, left] = [drawn(), 46];
+  const x = (time_s) => left + ((width - left) * (Math.max(begin, Math.min(end, time_s)) - begin)) / (end - begin);
+  const y = (value) => 2 + ((height - 4) * (top - value)) / top;
+  const time = [label(left, height + 10, "start", `${clock(end - begin)} ago`), label(width, height + 10, "end", "now")];
+  return picture(width, height + 12, says, parts(x, y), label(left - 6, 12, "end", count(top)), label(left - 6, height - 2, "end", "0"), time);
+}
+
 export function memoryMap(only = null) {
   const { memory } = at;
   const begin = Math.max(memory.since_s, memory.now_s - WINDOWS[view.window]);
   const end = Math.max(memory.now_s, begin + 1);
-  const [width, height, left] = [drawn(), 70, 46];
-  const x = (time_s) => left + ((width - left) * (Math.max(begin, Math.min(end, time_s)) - begin)) / (end - begin);
   const seen = new Set();
   const had = (moments) => !only || moments.some((moment) => moment.shares.some((share) => share.job === only));
   const all = Object.entries(memory.switches).filter(([, moments]) => had(moments));
   if (!all.length) return empty("It has had no slots since the service was started last.");
   const maps = all.map(([name, moments]) => {
     const slots = memory.slots[name];
-    const y = (slot) => 2 + ((height - 4) * (slots - slot)) / slots;
-    const cells = [];
-    moments.forEach((moment, number) => {
-      const until = moments[number + 1]?.at_s ?? end;
-      if (until < begin) return;
-      for (const { share, from, to, among } of bands(moment.shares)) {
-        if (only && share.job !== only) continue;
-        if (share.job) seen.add(share.job);
-        const box = { x: x(moment.at_s), y: y(to), width: Math.max(0.6, x(until) - x(moment.at_s)), height: Math.max(0.6, y(from) - y(to)) };
-        const what = `${whose(share.job)}: slots ${count(share.first)} to ${count(share.first + share.slots - 1)}${among > 1 ? `, shared by ${among}` : ""}, ${clock(moment.at_s)} to ${clock(until)}`;
-        cells.push(s("rect", { ...box, fill: share.job ? color(share.job) : "gray" }, s("title", {}, what)));
-        if (among > 1) cells.push(s("rect", { ...box, fill: "url(#hatch)", "pointer-events": "none" }));
-      }
-    });
+    const cells = (x, y) =>
+      moments.map((moment, number) => {
+        const until = moments[number + 1]?.at_s ?? end;
+        const shown = bands(moment.shares).filter(({ share }) => until >= begin && (!only || share.job === only));
+        return shown.map(({ share, from, to, among }) => {
+          if (share.job) seen.add(share.job);
+          const area = [x(moment.at_s), y(to), Math.max(0.6, x(until) - x(moment.at_s)), Math.max(0.6, y(from) - y(to))];
+          const what = `${whose(share.job)}: slots ${count(share.first)} to ${count(share.first + share.slots - 1)}${among > 1 ? `, shared by ${among}` : ""}, ${clock(moment.at_s)} to ${clock(until)}`;
+          const hatched = among > 1 && rect(...area, { fill: "url(#hatch)", "pointer-events": "none" });
+          return [rect(...area, { fill: fill(share.job) }, s("title", what)), hatched];
+        });
+      });
+    const hatch = s("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("line", { x1: 0, y1: 0, x2: 0, y2: 6, class: "hatch" }));
     const now = at.cluster.switches.find((each) => each.name === name);
     const held = now ? now.slots - now.free : 0;
     return h(
       "div",
       { class: "map" },
-      h("h3", {}, name, " ", h("small", {}, now?.down ? h("span", { class: "bad" }, now.down) : `${count(held)} of ${count(slots)} slots held now`)),
-      s(
-        "svg",
-        { viewBox: `0 0 ${width} ${height + 12}`, width: "100%", role: "img", "aria-label": `${name}: who has had which slots` },
-        s("defs", {}, s("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("line", { x1: 0, y1: 0, x2: 0, y2: 6, class: "hatch" }))),
-        s("rect", { x: left, y: 2, width: width - left, height: height - 4, class: "idle" }),
-        cells,
-        s("text", { x: left - 6, y: 12, "text-anchor": "end", class: "soft" }, count(slots)),
-        s("text", { x: left - 6, y: height - 2, "text-anchor": "end", class: "soft" }, "0"),
-        s("text", { x: left, y: height + 10, class: "soft" }, `${clock(end - begin)} ago`),
-        s("text", { x: width, y: height + 10, "text-anchor": "end", class: "soft" }, "now"),
-      ),
+      h("h3", name, " ", h("small", now?.down ? h("span", { class: "bad" }, now.down) : `${count(held)} of ${count(slots)} slots held now`)),
+      plot(begin, end, slots, 70, `${name}: who has had which slots`, (x, y) => [
+        s("defs", hatch),
+        rect(x(begin), y(slots), x(end) - x(begin), y(0) - y(slots), { class: "idle" }),
+        cells(x, y),
+      ]),
     );
   });
-  const legend = h("ul", { class: "legend" }, [...seen].slice(0, 24).map((name) => h("li", {}, jobLink(name, "legend"))), seen.size ? h("li", { class: "soft" }, "hatched: shared") : null);
+  const legend = h("ul", { class: "legend" }, [...seen].slice(0, 24).map((name) => h("li", jobLink(name, "legend"))), seen.size ? h("li", { class: "soft" }, "hatched: shared") : null);
   return [h("div", { class: "maps" }, maps), legend];
 }
-

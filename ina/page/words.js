@@ -1,7 +1,7 @@
 // Formats of times, numbers, names and states.
 
 import { at, rows } from "./state.js";
-import { h, s } from "./elements.js";
+import { h, rect, s } from "./elements.js";
 
 export function clock(time_s) {
   if (time_s == null) return "";
@@ -29,7 +29,7 @@ export const stateOf = (job) => (job.state === "completed" && job.late ? LATE : 
 
 export function jobLink(name, key = "") {
   if (!name) return h("span", { class: "soft" }, whose(name));
-  const dot = s("svg", { class: "dot", viewBox: "0 0 10 10", "aria-hidden": "true" }, s("rect", { width: 10, height: 10, fill: color(name) }));
+  const dot = s("svg", { class: "dot", viewBox: "0 0 10 10", "aria-hidden": "true" }, rect(0, 0, 10, 10, { fill: color(name) }));
   return h("a", { href: way(name), title: name, "data-key": `${key}:${name}` }, dot, name);
 }
 
@@ -38,7 +38,7 @@ export function bar(part, name) {
   return s(
     "svg",
     { class: "bar", viewBox: "0 0 100 6", preserveAspectRatio: "none", role: "img", "aria-label": `${Math.round(share * 100)} %` },
-    s("rect", { class: "whole", width: 100, height: 6, rx: 1 }),
-    s("rect", { width: 100 * share, height: 6, rx: 1, fill: color(name) }),
+    rect(0, 0, 100, 6, { class: "idle", rx: 1 }),
+    rect(0, 0, 100 * share, 6, { rx: 1, fill: color(name) }),
   );
 }

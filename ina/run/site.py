@@ -21,8 +21,7 @@ from controller.vocabulary import BadSpec, Topology, documents, topology_of
 from controller.vocabulary.graphs import check_pinned
 from ina.errors import ProcessFailed, ServiceError
 from ina.run.fallback.process import FallbackServers
-from ina.run.fallback.remote import RemoteFallback
-from ina.run.fallback.service import check_secret
+from ina.run.fallback.remote import RemoteFallback, check_secret
 from ina.run.fallback.testbed import TestbedFallback
 from ina.run.launch.engines import LOCAL_ENGINES, REMOTE_ENGINES, EngineChoice
 from ina.run.launch.machine_hosts import reached_at

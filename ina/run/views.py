@@ -141,12 +141,10 @@ class ServerView(TypedDict):
     down: str
 
 
-class ShareView(TypedDict):
+class ShareView(SlotsView):
     """A job's slots at a switch; `job` is "" if the author of the request may not see the job."""
 
     job: str
-    first: int
-    slots: int
     standing: str | None
 
 

@@ -14,12 +14,10 @@ from pathlib import Path
 import pytest
 
 from ina.errors import ProcessFailed
-from ina.run.fallback import process as fallback_process
 from ina.run.fallback import remote
-from ina.run.fallback import service as fallback_service
 from ina.run.fallback.process import FallbackProcess
-from ina.run.fallback.remote import RemoteFallback
-from ina.run.fallback.service import FallbackService
+from ina.run.fallback.remote import FallbackService, RemoteFallback
+from ina.run.launch import server_process
 from tests.hostlib.fallback.packets import LANES, TREES, partial
 from tests.sockets import bound_udp
 from tests.system.command import freeze
@@ -64,8 +62,8 @@ def test_counts_are_those_of_the_end_though_the_server_was_held_up(
 def test_a_server_is_not_taken_for_stuck_by_who_was_held_up(server: FallbackProcess) -> None:
     """As if this process had been stopped: the answer is there, and nobody has read it."""
     pid = server._child._process.pid
-    with server._change:  # which who hears the answer needs
-        server._ask()
+    with server._child._news:  # which who hears the answer needs
+        server._child._ask()
         time.sleep(PAUSE_S)
         assert server.check() is None
     assert server._child._process.pid == pid
@@ -87,7 +85,7 @@ def test_counts_do_not_wait_for_a_server_that_is_being_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Runs on other machines took the service for dead that was starting it, where Python takes seconds."""
-    monkeypatch.setattr(fallback_process, "ANSWER_S", 3600.0)
+    monkeypatch.setattr(server_process, "ANSWER_S", 3600.0)
     again, go = tmp_path / "again", tmp_path / "go"
     script = write_file(
         "slow", f'if [ -e {again} ]; then until [ -e {go} ]; do sleep 0.05; done; fi; exec "$@"'
@@ -173,7 +171,7 @@ def test_jobs_of_an_owner_that_never_comes_again_are_forgotten(
     gone.over = True
     gone._connection.close()
     assert served(service) == [1]
-    monkeypatch.setattr(fallback_service, "OWNER_S", 0.0)
+    monkeypatch.setattr(remote, "OWNER_S", 0.0)
     of(tmp_path, "").stop()
     assert served(service) == []
 

@@ -17,7 +17,7 @@ PROGRAMS = {
     "hostlib/demos/steps.py",
     "hostlib/demos/digits.py",
     "ina/run/launch/agent.py",
-    "ina/run/launch/ray_nodes.py",
+    "ina/run/launch/ray_agents.py",
     "ina/run/launch/runner.py",
     "ina/doctor/machine_facts.py",
     "ina/doctor/probe.py",

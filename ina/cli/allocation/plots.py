@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bmv2_topos.draw import positions
 from controller.figures import new_figure, save
 from controller.policies.memory.policy import MemoryDivision, MemoryProblem
 from controller.policies.memory.regions import SlotStatus
 from controller.policies.placement.flows import FlowState
-from controller.vocabulary import Topology
 from controller.vocabulary.lists import by_key
 
 HATCH = {SlotStatus.GRANTED: "", SlotStatus.SHARED: "//", SlotStatus.ENDED: "xx"}
@@ -113,7 +113,7 @@ def draw_trees(state: FlowState, path: Path) -> None:
     routed = [job for job in state.jobs if job.tree is not None][:MOST_TREES]
     figure, panels = new_figure(max(1, len(routed)))
     figure.set_size_inches(9, 0.8 + 2.4 * max(1, len(routed)))
-    places = _places(state.topology)
+    places = positions(state.topology)
     for job, panel in zip(routed, panels, strict=False):
         assert job.tree is not None
         for link in state.topology.links:
@@ -150,22 +150,3 @@ def draw_trees(state: FlowState, path: Path) -> None:
         panel.set_title(f"{job.name}: {gbps:.3g} Gb/s (filled: sums, triangle: fallback)", fontsize="small")
         panel.axis("off")
     save(figure, path)
-
-
-def _places(cluster: Topology) -> dict[str, tuple[float, float]]:
-    """Return the position (x, y) of each node in a drawing: y is the distance from the servers in hops."""
-    height: dict[str, int] = dict.fromkeys(cluster.racks, 1)
-    front = list(cluster.racks)
-    for name in front:
-        for other in cluster.neighbours[name]:
-            if other in cluster.switch and other not in height:
-                height[other] = height[name] + 1
-                front.append(other)
-    rows: dict[int, list[str]] = {0: [server for rack in cluster.racks.values() for server in rack]}
-    for switch in cluster.switches:
-        rows.setdefault(height[switch.name], []).append(switch.name)
-    return {
-        name: ((at + 0.5) / len(row), float(level))
-        for level, row in rows.items()
-        for at, name in enumerate(row)
-    }

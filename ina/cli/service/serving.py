@@ -16,12 +16,11 @@ from ina.cli.command import say
 from ina.cli.errors import Interrupted
 from ina.cli.options import TlsOptions
 from ina.cli.service.controller import ControllerSettings
-from ina.run import logs
 from ina.run.daemon import Daemon
 from ina.run.launch.engines import EngineChoice
 from ina.run.policies import Policies, read_policies
 from ina.run.records import DAY_S, Retention
-from ina.run.serve import Files, opened, reloading
+from ina.run.serve import Files, log_decisions, notify, opened, reloading, write_to
 from ina.run.site import MachineSite, Site, TestbedSite, read_cluster
 from ina.run.tokens import Tokens
 
@@ -43,7 +42,7 @@ def serve(asked: ControllerSettings, folder: Path) -> None:
         asked.policies_file and asked.policies_file.absolute(),
         policies,
     )
-    logs.write_to(sys.stderr, "json" if asked.log == "json" else "text")
+    write_to(sys.stderr, "json" if asked.log == "json" else "text")
 
     async def until_signalled() -> int:
         """Run the service until a signal arrives, and return its number."""
@@ -87,8 +86,8 @@ async def _answering(
         ) as url:
             say(f"ina: controller at {url}")
             beside = [
-                asyncio.create_task(logs.log_decisions(service)),
-                asyncio.create_task(logs.notify(service, url)),
+                asyncio.create_task(log_decisions(service)),
+                asyncio.create_task(notify(service, url)),
             ]
             either: set[asyncio.Future[Any]] = {running, ended}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from bmv2_topos.testbeds import mininet, netns
-from controller.vocabulary import BadSpec, Topology, dump_topology
+from controller.vocabulary import BadSpec, dump_topology
 from controller.vocabulary.files import topology_document
 from ina.cli import job_files, options
 from ina.cli.command import USAGE, Declared, Failure, Json, Reply, Result, refuse, say
@@ -202,7 +202,6 @@ def run(asked: TopoRunSettings) -> None:
     from ina.run.switches.testbeds import live_runner
     from ina.run.switches.testbeds import opened as opened_testbed
 
-    entries = asked.run.entries(asked.workers)
     if asked.runner != "loopback" and netns.slug(asked.topology) in netns.known():
         state = netns.find(netns.slug(asked.topology))
         for option, given in (("--pcap", asked.switches.pcap), ("--seed", asked.seed)):
@@ -223,10 +222,13 @@ def run(asked: TopoRunSettings) -> None:
         chosen = asked.switches.chosen(seed=asked.seed or 0)
         opened = live_runner(asked.runner).opened(netns.slug(asked.topology), shape, chosen)
     spec = FabricSpec(chosen.name, chosen.lanes, topology=shape)
-    if entries is None:
-        entries = [asked.run.alone(_workers(shape, asked.workers))]
+    hosts = len(shape.servers_for("worker"))
+    entries = asked.run.entries(asked.workers, default=hosts)
     for entry in entries:
-        _workers(shape, entry.workers)
+        refuse(
+            entry.workers > hosts,
+            f"-np {entry.workers}: want 1 to {hosts}, the hosts that the topology has for workers",
+        )
     check(spec, [LaunchSpec(job=entry) for entry in entries])
     offers = bundle(chosen.name, chosen.lanes).offers()
     if offers.shared:
@@ -240,15 +242,6 @@ def run(asked: TopoRunSettings) -> None:
         opened=opened,
         unused_keys=unused_keys,
     )
-
-
-def _workers(topology: Topology, given: int | None) -> int:
-    hosts = len(topology.servers_for("worker"))
-    refuse(
-        given is not None and given > hosts,
-        f"-np {given}: want 1 to {hosts}, the hosts that the topology has for workers",
-    )
-    return given or hosts
 
 
 def exec_(

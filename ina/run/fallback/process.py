@@ -10,19 +10,14 @@ from typing import Any, Protocol
 
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Server, Topology
-from ina.errors import ProcessFailed, RunError
+from ina.errors import RunError
 from ina.faults import fault_point
-from ina.run.launch.server_process import ServerProcess
+from ina.run.launch.server_process import AnsweringProcess
 
 _log = logging.getLogger(__name__)
 RESTARTS = 5
 CALM_S = 60.0
 """Time of service, in seconds, after which the number of restarts is reset: `RESTARTS` more are allowed."""
-ASK_S = 0.25
-"""Interval, in seconds, of requests for statistics; the answers also show that the server's process lives."""
-
-ANSWER_S = 10.0
-"""Maximum time to wait for a job's counters, in seconds; the server's process may have to wait for a CPU."""
 START_S = 30.0
 
 TITLE = "the fallback server"
@@ -185,20 +180,17 @@ class FallbackProcess:
         self._prefix = prefix
         self._patience_s = patience_s
         self._jobs: dict[int, Mapping[str, Any]] = {}
-        self._change = threading.Condition()
+        self._change = threading.Lock()
         self._restarts = 0
         self._final: str | None = None
-        # Counters of earlier processes, by job, and the latest statistics of the present process.
         self._before: dict[int, dict[str, float]] = {}
-        self._latest: dict[str, Any] = {}
-        self._checked_at = self._silent_s = 0.0
-        first = self._start()
+        """Counters of earlier processes, by job."""
+        self._child = self._start()
         try:
-            first.ready()
+            self._child.ready()
         except BaseException:
-            first.stop()
+            self._child.stop()
             raise
-        self._watch(first)
 
     def hold(self, jobs: Mapping[int, Mapping[str, Any]]) -> None:
         """Make the server serve exactly these jobs; see `Fallback.hold`.
@@ -219,11 +211,12 @@ class FallbackProcess:
         Returns why the process is not restarted any more; None while it serves, or is restarted.
         """
         with self._change:
-            if self._final is None:
-                if why := self._child.ended():
-                    self._revive(why)
-                else:
-                    self._check_answers()
+            if self._final is None and (why := self._child.ended()):
+                self._revive(why)
+            while (message := self._child.hear(0.0)) is not None:
+                if why := message.get("error"):
+                    _log.warning("%s refuses: %s", TITLE, why)
+            self._final = self._final or self._child.refusal or None
             return self._final
 
     def stop(self) -> None:
@@ -240,32 +233,16 @@ class FallbackProcess:
     def counts(self, jobs: Sequence[int]) -> dict[int, dict[str, float]]:
         """Return the counters of each job, by name, including the counts of earlier processes that died.
 
-        Waits for an answer of the process up to `ANSWER_S`. Does not wait for a process that is starting,
+        Waits for an answer of the process (`AnsweringProcess`). Does not wait for a process that is starting,
         because it has counted nothing.
         """
+        if (child := self._child).started:
+            child.statistics()
         with self._change:
-            self._ask()
-            child, wanted, deadline = self._child, self._requests, time.monotonic() + ANSWER_S
-            while self._serves and self._replies < wanted and child is self._child and not child.ended():
-                if not self._change.wait(ASK_S) and time.monotonic() > deadline:
-                    break
             return {job: self._of_job(job) for job in jobs}
 
-    def _check_answers(self) -> None:
-        now = time.monotonic()
-        # After a pause of our own process, only the last ASK_S count as silence: earlier answers could not
-        # be received.
-        self._silent_s += min(now - self._checked_at, ASK_S)
-        self._checked_at = now
-        if self._replies == self._requests:
-            if now - self._asked_at > ASK_S:
-                self._ask()
-        elif self._silent_s > (self._patience_s if self._serves else START_S):
-            self._child.kill()
-            self._revive(f"{TITLE} did not answer for {self._patience_s if self._serves else START_S:g} s")
-
     def _revive(self, why: str) -> None:
-        if self._serves and time.monotonic() - self._started_s > CALM_S:
+        if self._child.started and time.monotonic() - self._started_s > CALM_S:
             self._restarts = 0
         if self._restarts == RESTARTS:
             self._final = f"{why}, after {RESTARTS} restarts"
@@ -276,52 +253,22 @@ class FallbackProcess:
         self._child.stop()
         for job in self._jobs:
             self._before[job] = self._of_job(job)
-        self._latest = {}
-        self._watch(self._start())
+        self._child = self._start()
         for description in self._jobs.values():
             self._child.say({"add": description})
 
-    def _start(self) -> ServerProcess:
-        """Start a new process, with the same address as earlier ones."""
-        return ServerProcess("fallback", TITLE, self._arguments, prefix=self._prefix)
-
-    def _watch(self, child: ServerProcess) -> None:
-        """Make `child`, which may still be starting, the current process; read its messages in a thread."""
-        self._child = child
-        self._serves = child.started
-        self._started_s = self._asked_at = self._checked_at = time.monotonic()
-        self._silent_s = 0.0
-        self._requests = self._replies = 0
-        threading.Thread(target=self._listen, args=(child,), daemon=True).start()
-
-    def _listen(self, child: ServerProcess) -> None:
-        try:
-            message: Mapping[str, Any] | None = child.ready()
-        except ProcessFailed as error:
-            if not child.ended():  # it is of another version; otherwise `check` restarts it
-                with self._change:
-                    self._final = str(error)
-            return
-        while message is not None:
-            with self._change:
-                if child is not self._child:
-                    return
-                self._serves = True
-                self._silent_s = 0.0
-                if isinstance(found := message.get("statistics"), dict):
-                    self._latest = found
-                    self._replies += 1
-                    self._change.notify_all()
-                if why := message.get("error"):
-                    _log.warning("%s refuses: %s", TITLE, why)
-            message = child.hear()
-
-    def _ask(self) -> None:
-        self._requests += 1
-        self._asked_at = time.monotonic()
-        self._silent_s = 0.0
-        self._child.say({"statistics": True})
+    def _start(self) -> AnsweringProcess:
+        """Start a new process, with the same address as earlier ones; do not wait until it is ready."""
+        self._started_s = time.monotonic()
+        return AnsweringProcess(
+            "fallback",
+            TITLE,
+            self._arguments,
+            patience_s=self._patience_s,
+            start_s=START_S,
+            prefix=self._prefix,
+        )
 
     def _of_job(self, job: int) -> dict[str, float]:
-        before, now = self._before.get(job, {}), self._latest.get("jobs", {}).get(str(job), {})
+        before, now = self._before.get(job, {}), self._child.latest.get("jobs", {}).get(str(job), {})
         return {name: before.get(name, 0.0) + now.get(name, 0.0) for name in {**before, **now}}

@@ -27,8 +27,7 @@ from hostlib.launch import command_line
 from hostlib.meet.connections import connected, next_message
 from hostlib.version import other_protocol
 from ina.errors import ProcessFailed, RunError
-from ina.run.fallback.remote import RemoteFallback
-from ina.run.fallback.service import serving
+from ina.run.fallback.remote import RemoteFallback, serving
 
 _log = logging.getLogger(__name__)
 _LOOK_S = 0.1

@@ -1,17 +1,23 @@
-"""The agents of a run on Ray: an actor on each server of the run, placed there by a placement group.
+"""Runs on Ray: the agents of a run, the driver of Ray Train, and the process that watches Ray's nodes.
 
-This module needs Ray. The runner is a driver of Ray: when the runner ends, for any reason, Ray ends the
-actors and the workers that they have started.
+An agent is an actor on a server of the run, placed there by a placement group. The runner is a driver of Ray:
+when the runner ends, for any reason, Ray ends the actors and the workers that they have started. If the job's
+command is itself a driver of Ray, the runner starts the command once, and Ray Train starts the workers.
+
+This module needs Ray.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import socket
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
@@ -20,11 +26,15 @@ from ray.exceptions import RayError
 from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from hostlib.launch.launcher import LaunchError
+from controller.vocabulary import Topology
+from hostlib.launch.launcher import LaunchError, Output, Workers
+from hostlib.version import PROTOCOL
 from ina.run.launch import agent
 from ina.run.launch.agents import HANG_S, Agent, Agents
+from ina.run.launch.machine_hosts import reached_at
 
 LOOK_S: Final = 0.5
+WATCH_S: Final = 1.0
 SAY_S: Final = 1.0
 """Maximum time, in s, for which `AgentActor.lines` waits for the agent's next line."""
 PINNED: Final = 0.001
@@ -230,3 +240,79 @@ def agents(
             yield found
     finally:
         remove_placement_group(group)
+
+
+class _Nobody:
+    """Ignores the end of the driver's process, which is not a rank."""
+
+    def ended(self, rank: int, status: int, reason: str) -> None:
+        """Do nothing."""
+
+
+def drive(
+    command: Sequence[str],
+    servers: Mapping[str, int],
+    topology: Topology,
+    inherited: Sequence[str],
+    *,
+    given: str,
+    on_output: Output,
+    stopping: threading.Event,
+    on_placed: Callable[[str], None],
+) -> str | None:
+    """Run the driver of a job to its end, or until it is stopped.
+
+    Args:
+        command: Program and arguments of the driver.
+        servers: The number of workers on each of the job's servers.
+        topology: The cluster, with the addresses of its servers.
+        inherited: Patterns of the variables that the driver inherits; see `Workers`.
+        given: The run's order as JSON, which the workers get in ``INA_GIVEN`` for ``ina admit --given``.
+        on_output: Called with the driver's output, as rank 0.
+        stopping: The caller sets this event to end the driver.
+        on_placed: Called with a text that names the workers' servers.
+
+    Return the driver's error; "": none; None: it was stopped.
+
+    Raises LaunchError if a server is no node of Ray, or the command cannot be run.
+    """
+    from ina.run.launch import ray_train  # imports Ray Train
+
+    connect()
+    at = placed({name: reached_at(topology, name) for name in servers})
+    places = [at[name].number for name, workers in servers.items() for _ in range(workers)]
+    driver = Workers(command, [ray_train.variables(given, places)], _Nobody(), on_output, inherited)
+    on_placed(f"Ray Train on {', '.join(servers)}")
+    failure = driver.wait(on_tick=lambda: driver.kill() if stopping.is_set() else None)
+    error = "" if failure is None else f"the driver {failure.reason}"
+    return None if stopping.is_set() else error
+
+
+def watch() -> int:
+    """Print the nodes that answer every `WATCH_S`, until standard input ends with the parent process.
+
+    The daemon starts this process, and so need not import Ray. Each line is a JSON object: ``alive`` has the
+    names and addresses of all nodes that live and answer, ``began_s`` the time at which the look began, on
+    this machine's monotonic clock, and ``protocol`` the version of this format. If the process cannot connect
+    to Ray, it prints ``failed`` with the error, and ends.
+    """
+    threading.Thread(target=_end_with_starter, daemon=True).start()
+    try:
+        connect()
+    except LaunchError as error:
+        print(json.dumps({"failed": str(error)}), flush=True)
+        return 1
+    while True:
+        began_s = time.monotonic()
+        alive = sorted(nodes())
+        print(json.dumps({"alive": alive, "began_s": began_s, "protocol": PROTOCOL}), flush=True)
+        time.sleep(WATCH_S)
+
+
+def _end_with_starter() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(watch())

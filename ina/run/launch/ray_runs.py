@@ -88,7 +88,7 @@ class RayRuns(LocalRuns):
         self._thread.join()
 
     def _watching(self) -> subprocess.Popen[str]:
-        command = command_line.module("ina.run.launch.ray_nodes")
+        command = command_line.module("ina.run.launch.ray_agents")
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )

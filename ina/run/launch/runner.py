@@ -202,11 +202,11 @@ class RunProcess:
 
     def _drive(self, logs: _Logs) -> dict[str, Any]:
         """Run the driver of a job; return the job's end, as fields of the status: {} after SIGTERM."""
-        from ina.run.launch import ray_driver
+        from ina.run.launch import ray_agents
 
         (job,) = self._order.jobs
         signal.signal(signal.SIGTERM, lambda *_: self._stopping.set())
-        end = ray_driver.drive(
+        end = ray_agents.drive(
             job.job.command or (),
             job.ranks,
             topology_of(self._order),

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ina.errors import ProcessFailed
 from ina.run.launch import PRIVATE
-from ina.run.launch.server_process import ServerProcess
-
-ANSWER_S = 5.0
-ASK_S = 0.5
-"""Interval, in seconds, of requests for statistics; the answers also show that the switch's process lives."""
-PATIENCE_S = 3.0
-"""Time without an answer, in seconds, after which the process is killed; workers give up only later."""
+from ina.run.launch.server_process import ANSWER_S, AnsweringProcess
 
 
-class EmbeddedSwitch(ServerProcess):
+class EmbeddedSwitch(AnsweringProcess):
     """A running ``ina switch``; a context manager that stops it."""
 
     def __init__(
@@ -46,10 +39,6 @@ class EmbeddedSwitch(ServerProcess):
 
     def _launch(self, title: str) -> None:
         super().__init__("switch", title, self._arguments, pass_fds=self._pass_fds)
-        self._stuck: str | None = None
-        self._pending = False
-        self._heard_s = self._looked_s = time.monotonic()
-        self._silent_s = 0.0
 
     def restart(self) -> None:
         """Restart a switch that has ended, on the same sockets; its tables are then empty.
@@ -74,9 +63,6 @@ class EmbeddedSwitch(ServerProcess):
         kind, *peer = spec.split("::")
         opens = f"{kind}:0:{peer[0]}" if peer else kind
         with self._turn:
-            if self._pending:
-                self.hear(ANSWER_S)
-            self._pending = False
             self.say({"port": f"{number}={opens}", "impair": impairments})
             answer = self.hear(ANSWER_S) or {"error": "does not answer"}
             if "error" in answer:
@@ -107,55 +93,16 @@ class EmbeddedSwitch(ServerProcess):
         path: str | None = self.ready()["shm_ports"].get(str(port))
         return path
 
-    def ended(self) -> str | None:
-        """Return how the process ended; None while it runs and answers. Call it often.
-
-        A process that is silent for `PATIENCE_S`, because it hangs or was stopped, is killed.
-        """
-        if self._stuck is None and self.started and (why := self._silence()):
-            self._stuck = f"{self.title} {why}, and was killed"
-            self.kill()
-        return self._stuck or super().ended()
-
-    def _silence(self) -> str | None:
-        """Ask the process for statistics; return an error if it was silent for `PATIENCE_S`, else None."""
-        if not self._turn.acquire(blocking=False):
-            return None  # a request is pending
-        try:
-            now = time.monotonic()
-            # After a pause of our own process, only the last ASK_S count as silence: earlier answers could
-            # not be received.
-            self._silent_s += min(now - self._looked_s, ASK_S)
-            self._looked_s = now
-            if not self._pending:
-                if now - self._heard_s > ASK_S:
-                    self._ask()
-            elif self.hear(0.0) is not None:
-                self._pending, self._heard_s = False, now
-            elif self._silent_s > PATIENCE_S:
-                how = "was stopped (SIGSTOP)" if self.is_stopped() else "did not answer"
-                return f"{how} for {PATIENCE_S:g} s"
-            return None
-        finally:
-            self._turn.release()
-
-    def _ask(self) -> None:
-        self.say({"statistics": True})
-        self._pending, self._silent_s, self._looked_s = True, 0.0, time.monotonic()
-
-    def statistics(self) -> dict[int, Mapping[str, int]]:
-        """Return the counters of each port; empty if the switch does not answer. Raises ProcessFailed."""
-        self.ready()
-        with self._turn:
-            if self._pending:
-                self.hear(ANSWER_S)
-            self._ask()
-            answer = self.hear(ANSWER_S) or {}
-            self._pending = not answer
-        return {int(port): counters for port, counters in answer.get("statistics", {}).items()}
+    def _stuck_for(self, silent_s: float) -> str:
+        how = "was stopped (SIGSTOP)" if self.is_stopped() else "did not answer"
+        return f"{how} for {silent_s:g} s, and was killed"
 
     def strangers(self) -> int:
-        """Return the number of packets that the UDP ports received from senders that are not their peers."""
+        """Return the number of packets that the UDP ports received from senders that are not their peers.
+
+        Raises ProcessFailed.
+        """
+        self.ready()
         return sum(port["rx_stranger"] for port in self.statistics().values())
 
     def stop(self) -> None:

@@ -15,9 +15,9 @@ from controller.vocabulary import Job
 from ina.api.metrics import render
 from ina.cli.service.common import rows
 from ina.run import views
-from ina.run.logs import log_decisions
 from ina.run.policies import Policies
 from ina.run.quotas import Quota
+from ina.run.serve import log_decisions
 from tests.ina.run.served import LEFT, RIGHT, Served
 from tests.ina.run.test_policies import ledger_in
 from tests.ina.run.test_quotas import submit
