@@ -32,6 +32,9 @@ has usually ended by then."""
 _KEPT = ("INA_TESTBEDS", "INA_CONTROLLER", "NO_COLOR")
 """Environment variables that are passed on through sudo, besides `SETTINGS`: sudo clears the environment."""
 
+_SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+"""Folders with programs for root, as tc, which a user's PATH may lack."""
+
 
 def main() -> None:
     """Run the command, and exit with the command's exit code; if signal N ended it, exit with 128 + N."""
@@ -194,8 +197,9 @@ def _again_as_root(why: str) -> str:
     from hostlib.launch import command_line
     from hostlib.launch.launcher import SETTINGS, environment
 
-    kept = [f"{name}={text}" for name, text in environment((*SETTINGS, *_KEPT)).items()]
-    command = ["env", *kept, *command_line.module("ina", *sys.argv[1:])]
+    kept = environment((*SETTINGS, *_KEPT)) | {"PATH": f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_PATH}"}
+    variables = (f"{name}={text}" for name, text in kept.items())
+    command = ["env", *variables, *command_line.module("ina", *sys.argv[1:])]
     sudo = shutil.which("sudo")
     if sudo is None:
         return f"{why}. There is no sudo here; as root, run {shlex.join(command)}"

@@ -176,10 +176,9 @@ as_somebody = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 
 def ina_as_somebody(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run ``ina arguments…`` as user 1000, with the programs of a folder, ip and tc, and no others."""
-    for tool in ("ip", "tc"):
-        (folder / tool).touch(mode=0o755)
+    """Run ``ina arguments…`` as user 1000, with the programs of a folder and no others."""
     variables = (f"PATH={folder}", f"HOME={folder}", "INA_TESTBEDS=/nowhere", "NO_COLOR=1")
+    variables += (f"PYTHONPATH={started.PATH}",)
     somebody = (_path(AS_SOMEBODY[0]), *AS_SOMEBODY[1:])
     return subprocess.run(
         ["/usr/bin/env", "-i", *variables, *somebody, sys.executable, "-P", "-m", "ina", *arguments],
@@ -211,7 +210,7 @@ def test_the_same_command_is_run_by_sudo(
     assert done.returncode == 7, done.stderr
     assert words[:2] == ["--", "env"]
     assert "INA_TESTBEDS=/nowhere" in words
-    assert f"PATH={tmp_path}" in words
+    assert f"PATH={tmp_path}:/usr/local/sbin:/usr/sbin:/sbin" in words
     assert words[-len(command) - 4 :] == [sys.executable, "-P", "-m", "ina", *command]
     assert "network namespaces need root" in done.stderr
     assert "going on with sudo" in done.stderr

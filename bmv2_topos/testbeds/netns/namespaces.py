@@ -33,13 +33,13 @@ _TICK_S = 0.01
 def check_here() -> None:
     """Raise MissingRequirement if this machine or user cannot have network namespaces."""
     alternative = "the runners virtual and loopback need no namespaces"
+    if os.geteuid() != 0:  # first: the tools may be on root's PATH alone
+        raise NeedsRoot(f"network namespaces need root ({alternative})")
     for tool in ("ip", "tc"):
         if shutil.which(tool) is None:
             raise MissingRequirement(
-                f"no {tool!r} command: install iproute2 (apt-get install iproute2); {alternative}"
+                f"no {tool!r} command on PATH: install iproute2 (apt-get install iproute2); {alternative}"
             )
-    if os.geteuid() != 0:
-        raise NeedsRoot(f"network namespaces need root ({alternative})")
 
 
 @cache
