@@ -169,7 +169,7 @@ def test_the_command_says_what_to_set(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     values = environment(HOME=tmp_path / "home", TMPDIR=tmp_path)
     values.pop("XDG_CACHE_HOME", None)
-    command = [sys.executable, "-m", "ina", "compile", "p4src/exclusive.p4", "-D", "LANES=32"]
+    command = [sys.executable, "-m", "ina", "compile", "tests/softswitch/features/slices.p4"]
     done = subprocess.run([*command, "--build"], cwd=ROOT, env=values, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "home/.cache: Not a directory" in done.stderr

@@ -144,6 +144,7 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
         (("switch", "--port", "511=udp:0"), "want a port from 0 to 510"),
         (("switch", "--port", "1=udp:0", "--p4runtime", "here"), "--p4runtime: 'here'"),
         (("switch", "--port", "1=udp:0", "--define", "LANES=32"), "--define needs --program"),
+        (("switch", "--port", "1=memory", "--log", "/none/x"), "--log /none/x: No such file or directory"),
         (("sim", "examples/sim.toml", "--seed", -1), "--seed"),
         (("bench", "allreduce", "--size", "much"), "'much' is not a size"),
         (("fallback", "--switch", "here"), "--switch: 'here'"),

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -94,10 +95,14 @@ def test_a_scenario_says_what_it_does_not_use_of_its_files(tmp_path: Path) -> No
     assert json.loads(done.stdout)["setup"]["unused_keys"] == ["root", "job.user", "switch.lanes"]
 
 
-def test_live_jobs_on_a_cluster_use_its_network_by_the_policies_that_are_given() -> None:
+def test_live_jobs_on_a_cluster_use_its_network_by_the_policies_that_are_given(
+    write_file: Callable[[str, str], Path],
+) -> None:
     """Their decisions are those of all commands: `tests/ina/test_one_decision.py`."""
     network = ("--placement", "locality", "--memory", "static", "--routing", "tor-only")
-    done = ina("schedule", "live", *BOTH, "--policy", "fifo", *network, "--json")
+    short = re.sub('command = ".*"', 'command = "sleep 2"', (ROOT / JOBS).read_text())
+    both = ("--jobs", str(write_file("jobs.toml", short)), "--cluster", CLUSTER)
+    done = ina("schedule", "live", *both, "--policy", "fifo", *network, "--json")
     found = json.loads(done.stdout)
     assert found["setup"]["unused_keys"] == ["root", "link_defaults.delay_s"]
     assert found["metrics"]["ended"] == 2
@@ -107,12 +112,12 @@ def test_live_jobs_on_a_cluster_use_its_network_by_the_policies_that_are_given()
     assert first["second", "memory"] == "granted: 4096 slots at s1, from 4096 on"
 
 
-def test_edf_meets_a_deadline_that_srsf_misses(tmp_path: Path) -> None:
+def test_edf_meets_a_deadline_that_srsf_misses(write_file: Callable[[str, str], Path]) -> None:
     common = 'workers = 32\nmodel = "resnet50"\ncompute_s = 0.04\n'
-    jobs = tmp_path / "jobs.toml"
-    jobs.write_text(
+    jobs = write_file(
+        "jobs.toml",
         f'[[job]]\nname = "a"\niterations = 2000\n{common}'
-        f'[[job]]\nname = "b"\niterations = 4000\ndeadline_s = 215\n{common}'
+        f'[[job]]\nname = "b"\niterations = 4000\ndeadline_s = 215\n{common}',
     )
     cluster = ("--cluster", "examples/cluster/racks.toml")
     done = ina("cluster", "simulate", "--jobs", str(jobs), *cluster, "--scheduler", "edf,srsf")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -76,27 +77,49 @@ def test_fifo_on_one_server_is_lindleys_recursion() -> None:
     assert ends(jobs, b.fifo()) == pytest.approx(expected)
 
 
-def test_srtf_preempts_and_pays_for_restarts() -> None:
-    jobs = [spec("long", 0, 100, restart_s=5), spec("short", 10, 10)]
-    # 5 s of start, 5 s of work, then 10 s of the other, then again 5 s of start and the other 95 s
-    assert ends(jobs, b.srtf()) == {"short": 20, "long": 120}
+BIG = [spec("a", 0, 10, 1), spec("big", 1, 10, 2), spec("b", 2, 5, 1)]
 
 
-def test_las_takes_turns() -> None:
-    found = ends([spec("a", 0, 100), spec("b", 0, 100)], b.las(quantum_s=10))
-    assert found == {"a": 190, "b": 200}
-
-
-def test_tiresias_lets_a_long_job_sink() -> None:
-    found = ends([spec("a", 0, 100), spec("b", 1, 20)], Tiresias((50.0,)))
-    assert found == {"b": 70, "a": 120}
-
-
-def test_backfill_overtakes_and_strict_fifo_does_not() -> None:
-    jobs = [spec("a", 0, 10, 1), spec("big", 1, 10, 2), spec("b", 2, 5, 1)]
-    two = Cluster.uniform(1, 2)
-    assert ends(jobs, b.fifo(), two) == {"a": 10, "big": 20, "b": 25}
-    assert ends(jobs, b.fifo(backfill=True), two) == {"b": 7, "a": 10, "big": 20}
+@pytest.mark.parametrize(
+    ("jobs", "policy", "gpus", "interval_s", "expected"),
+    [
+        pytest.param(
+            # 5 s of start, 5 s of work, then 10 s of the other, then again 5 s of start and the other 95 s
+            *([spec("long", 0, 100, restart_s=5), spec("short", 10, 10)], b.srtf, 1, 0),
+            {"short": 20, "long": 120},
+            id="srtf preempts and pays for restarts",
+        ),
+        pytest.param(
+            *([spec("a", 0, 100), spec("b", 0, 100)], partial(b.las, quantum_s=10), 1, 0),
+            {"a": 190, "b": 200},
+            id="las takes turns",
+        ),
+        pytest.param(
+            *([spec("a", 0, 100), spec("b", 1, 20)], partial(Tiresias, (50.0,)), 1, 0),
+            {"b": 70, "a": 120},
+            id="tiresias lets a long job sink",
+        ),
+        pytest.param(BIG, b.fifo, 2, 0, {"a": 10, "big": 20, "b": 25}, id="strict fifo does not overtake"),
+        pytest.param(
+            *(BIG, partial(b.fifo, backfill=True), 2, 0),
+            {"b": 7, "a": 10, "big": 20},
+            id="backfill overtakes",
+        ),
+        pytest.param(
+            *([spec("a", 1, 10), spec("b", 2, 10)], b.fifo, 1, 60),
+            {"a": 70, "b": 130},
+            id="an interval delays decisions and nothing else",
+        ),
+    ],
+)
+def test_jobs_end_when_their_policy_lets_them(
+    jobs: list[Submission],
+    policy: Callable[[], Policy],
+    gpus: int,
+    interval_s: float,
+    expected: dict[str, float],
+) -> None:
+    assert ends(jobs, policy(), Cluster.uniform(1, gpus), interval_s) == expected
 
 
 def asked_s(jobs: list[Submission], wake_s: float, interval_s: float = 0.0) -> list[float]:
@@ -112,17 +135,10 @@ def asked_s(jobs: list[Submission], wake_s: float, interval_s: float = 0.0) -> l
     return asked
 
 
-def test_an_end_and_an_arrival_at_one_time_do_not_hide_an_earlier_wish_to_be_woken() -> None:
-    assert asked_s([spec("a", 0, 10), spec("b", 10, 5)], 5.0)[:3] == [0.0, 5.0, 10.0]
-
-
-def test_a_wish_to_be_woken_between_two_intervals_is_granted_at_the_second() -> None:
+def test_a_wish_to_be_woken_is_granted_at_the_next_interval() -> None:
     assert asked_s([spec("a", 0, 10)], 5.5, interval_s=1)[:2] == [0.0, 6.0]
-
-
-def test_an_interval_delays_decisions_and_nothing_else() -> None:
-    jobs = [spec("a", 1, 10), spec("b", 2, 10)]
-    assert ends(jobs, b.fifo(), interval_s=60) == {"a": 70, "b": 130}
+    # nor does an end and an arrival at one time hide it
+    assert asked_s([spec("a", 0, 10), spec("b", 10, 5)], 5.0)[:3] == [0.0, 5.0, 10.0]
 
 
 def test_moving_a_job_costs_a_restart_and_staying_does_not() -> None:

@@ -40,26 +40,46 @@ def ends(*jobs: Submission, seen: bool = True, estimates: DurationEstimates = EX
     return {job.spec.name: round(job.finish_s, 3) for job in result.jobs if job.spec.name != "seen"}
 
 
-def test_a_deadline_that_leaves_time_lets_shorter_jobs_pass_and_is_met() -> None:
-    """Earliest deadline first ends `due` at 10, and `short` at 14 instead of 4."""
-    assert ends(spec("due", 10, 40), spec("short", 4)) == {"short": 4.0, "due": 14.0}
-
-
-def test_a_waiting_job_is_started_when_its_deadline_demands_it() -> None:
-    # it needs half of the GPUs until 30 from 10 on, when the other has done half of its work
-    assert ends(spec("due", 10, 30), spec("other", 9.5)) == {"other": 9.5, "due": 19.5}
-    assert ends(spec("due", 40, 100), spec("other", 39)) == {"due": 60.0, "other": 79.0}
-
-
-def test_jobs_that_are_late_in_any_case_do_not_go_first() -> None:
-    found = ends(spec("hopeless", 10, 5), spec("due", 10, 20), spec("any", 4))
-    assert found == {"due": 10.0, "any": 14.0, "hopeless": 24.0}
-
-
-def test_jobs_with_deadlines_become_urgent_together_when_all_of_them_need_the_gpus() -> None:
-    # each alone has time, but both need 20 of the 38 s until the later is due; then there is time again
-    jobs = spec("one", 10, 36), spec("two", 10, 38), spec("short", 4)
-    assert ends(*jobs) == {"one": 10.0, "short": 14.0, "two": 24.0}
+@pytest.mark.parametrize(
+    ("jobs", "expected"),
+    [
+        pytest.param(
+            # earliest deadline first ends `due` at 10, and `short` at 14 instead of 4
+            *([spec("due", 10, 40), spec("short", 4)], {"short": 4.0, "due": 14.0}),
+            id="a deadline that leaves time lets shorter jobs pass and is met",
+        ),
+        pytest.param(
+            # it needs half of the GPUs until 30 from 10 on, when the other has done half of its work
+            *([spec("due", 10, 30), spec("other", 9.5)], {"other": 9.5, "due": 19.5}),
+            id="a waiting job is started before its deadline demands it if there is room",
+        ),
+        pytest.param(
+            *([spec("due", 40, 100), spec("other", 39)], {"due": 60.0, "other": 79.0}),
+            id="a waiting job is started when its deadline demands it",
+        ),
+        pytest.param(
+            [spec("hopeless", 10, 5), spec("due", 10, 20), spec("any", 4)],
+            {"due": 10.0, "any": 14.0, "hopeless": 24.0},
+            id="jobs that are late in any case do not go first",
+        ),
+        pytest.param(
+            # each alone has time, but both need 20 of the 38 s until the later is due; then there is time
+            [spec("one", 10, 36), spec("two", 10, 38), spec("short", 4)],
+            {"one": 10.0, "short": 14.0, "two": 24.0},
+            id="jobs with deadlines become urgent together when all of them need the GPUs",
+        ),
+        pytest.param(
+            # 8 starts of 2 s leave 24 of 40 s
+            [replace(job, restart_s=2.0) for job in (spec("due", 10, 40), spec("short", 4))],
+            {"due": 12.0, "short": 18.0},
+            id="a deadline leaves time for the starts of a job that is stopped",
+        ),
+    ],
+)
+def test_jobs_go_first_when_their_deadlines_demand_it(
+    jobs: list[Submission], expected: dict[str, float]
+) -> None:
+    assert ends(*jobs) == expected
 
 
 def test_before_a_job_has_ended_deadlines_go_first_at_once() -> None:
@@ -71,12 +91,6 @@ def test_a_deadline_is_given_up_only_if_ended_jobs_lasted_as_told() -> None:
     jobs = spec("due", 10, 20), spec("any", 15)
     assert ends(*jobs, estimates=_said(due=3.0)) == {"any": 15.0, "due": 25.0}
     assert ends(*jobs, estimates=_said(due=3.0, seen=2.0)) == {"due": 10.0, "any": 25.0}
-
-
-def test_a_deadline_leaves_time_for_the_starts_of_a_job_that_is_stopped() -> None:
-    jobs = spec("due", 10, 40), spec("short", 4)
-    costly = [replace(job, restart_s=2.0) for job in jobs]
-    assert ends(*costly) == {"due": 12.0, "short": 18.0}, "8 starts of 2 s leave 24 of 40 s"
 
 
 def test_the_error_of_told_durations_is_that_of_jobs_that_were_completed() -> None:

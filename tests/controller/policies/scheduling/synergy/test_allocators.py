@@ -1,4 +1,5 @@
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -121,15 +122,35 @@ def speeds(plan: SharePlan) -> dict[object, float]:
     return {name: option.speed for name, option in plan.options().items()}
 
 
-def test_greedy_leaves_gpus_idle_where_tune_falls_back() -> None:
-    jobs = [job(name, HUNGRY) for name in "abcd"]
-    assert speeds(greedy(jobs, Servers.equal(1, SHAPE))) == {"a": 2, "b": 2}
-    assert speeds(tune(jobs, Servers.equal(1, SHAPE))) == {"a": 1, "b": 1, "c": 1, "d": 1}
+PEERS = {"few": FEW, "many": HUNGRY, "l": LEAN, "m": LEAN}
 
 
-def test_tune_gives_modest_jobs_cpus_to_hungry_ones() -> None:
-    jobs = [job("m", MODEST), job("n", MODEST), job("o", MODEST), job("h", HUNGRY)]
-    assert speeds(tune(jobs, Servers.equal(1, SHAPE))) == {"m": 1, "n": 1, "o": 1, "h": 2}
+@pytest.mark.parametrize(
+    ("allocate", "wanted", "cpus", "expected"),
+    [
+        pytest.param(
+            *(greedy, dict.fromkeys("abcd", HUNGRY), 12, {"a": 2, "b": 2}), id="greedy leaves GPUs idle"
+        ),
+        pytest.param(
+            *(tune, dict.fromkeys("abcd", HUNGRY), 12, dict.fromkeys("abcd", 1)), id="where tune falls back"
+        ),
+        pytest.param(
+            *(tune, {**dict.fromkeys("mno", MODEST), "h": HUNGRY}, 12, {"m": 1, "n": 1, "o": 1, "h": 2}),
+            id="tune gives modest jobs' CPUs to hungry ones",
+        ),
+        pytest.param(tune, PEERS, 12, {"few": 2, "many": 2, "l": 1, "m": 1}, id="all have what they want"),
+        pytest.param(
+            *(tune, PEERS, 11, {"few": 2, "many": 1, "l": 1, "m": 1}),
+            id="of its peers the one with most CPUs falls back first",
+        ),
+    ],
+)
+def test_jobs_of_one_gpu_are_as_fast_as_their_shares_let_them(
+    allocate: Allocator, wanted: dict[str, Sensitivity], cpus: int, expected: dict[str, float]
+) -> None:
+    shape = replace(SHAPE, cpus=cpus)
+    jobs = [demand(name, 1, matrix, shape) for name, matrix in wanted.items()]
+    assert speeds(allocate(jobs, Servers.equal(1, shape))) == expected
 
 
 def test_tune_makes_only_as_many_fall_back_as_it_takes() -> None:
@@ -145,14 +166,6 @@ def test_tune_lets_jobs_on_one_server_fall_back_before_those_on_two() -> None:
     # 4 CPUs are left on each server, one for a and one for b; c needs 2 beside one of them and the large job
     plan = tune([spread, *singles], Servers.equal(2, shape))
     assert speeds(plan) == {"spread": 2, "a": 1, "b": 2, "c": 1}
-
-
-def test_of_its_peers_the_one_with_most_cpus_falls_back_first() -> None:
-    jobs = [job("few", FEW), job("many", HUNGRY), *(job(n, LEAN) for n in "lm")]
-    assert speeds(tune(jobs, Servers.equal(1, SHAPE))) == {"few": 2, "many": 2, "l": 1, "m": 1}
-    more = ServerShape(gpus=4, cpus=11, memory_gb=100)  # one CPU less than they want
-    jobs = [demand(d.job, 1, m, more) for d, m in zip(jobs, (FEW, HUNGRY, LEAN, LEAN), strict=True)]
-    assert speeds(tune(jobs, Servers.equal(1, more))) == {"few": 2, "many": 1, "l": 1, "m": 1}
 
 
 def test_large_jobs_are_placed_first_and_stay_whole() -> None:
