@@ -149,9 +149,9 @@ def frames_per_s(pipeline: Pipeline, frames: Frames, replicas: Sequence[tuple[in
     return len(frames) / (time.perf_counter() - started)
 
 
-def compiler_and_flags() -> tuple[str, str]:
+def compiler_and_flags() -> str:
     """Return the C compiler and the flags that programs are built with. Raises NoCompiler."""
-    return find_compiler(), " ".join(FLAGS)
+    return " ".join((find_compiler(), *FLAGS))
 
 
 # --------------------------------------------------------------------------- the packets of a script
