@@ -87,7 +87,7 @@ class FrameLoop:
 
     def frames(self, passes: int) -> Any:
         """Return the C structure of a loop that processes all frames `passes` times."""
-        return _FrameLoop(
+        return _BenchLoop(
             ctypes.addressof(self._memory), self._table, len(self._table), *self._number, passes
         )
 
@@ -149,9 +149,9 @@ def frames_per_s(pipeline: Pipeline, frames: Frames, replicas: Sequence[tuple[in
     return len(frames) / (time.perf_counter() - started)
 
 
-def compiler_and_flags() -> tuple[str, str]:
+def compiler_and_flags() -> str:
     """Return the C compiler and the flags that programs are built with. Raises NoCompiler."""
-    return find_compiler(), " ".join(FLAGS)
+    return " ".join((find_compiler(), *FLAGS))
 
 
 # --------------------------------------------------------------------------- the packets of a script
@@ -212,7 +212,7 @@ class _Replica(ctypes.Structure):
     _fields_ = (("port", ctypes.c_uint16), ("rid", ctypes.c_uint16))
 
 
-class _FrameLoop(ctypes.Structure):
+class _BenchLoop(ctypes.Structure):
     """The C type ``struct bench_loop`` of ``frame_loop.c``."""
 
     _fields_ = (
@@ -230,7 +230,7 @@ class _PipelineLoop(ctypes.Structure):
     """The C type ``struct bench_run`` of ``frame_loop.c``."""
 
     _fields_ = (
-        ("loop", _FrameLoop),
+        ("loop", _BenchLoop),
         ("replica", ctypes.POINTER(_Replica)),
         ("replica_count", ctypes.c_uint32),
         ("one_by_one", ctypes.c_uint32),
@@ -242,7 +242,7 @@ class _Sums(ctypes.Structure):
     """The C type ``struct bench_sums`` of ``frame_loop.c``."""
 
     _fields_ = (
-        ("loop", _FrameLoop),
+        ("loop", _BenchLoop),
         ("values_offset", ctypes.c_uint32),
         ("lanes", ctypes.c_uint32),
         ("slots", ctypes.c_uint32),

@@ -53,21 +53,19 @@ SWITCH_MAC, SWITCH_IP = "02:00:00:00:00:01", "10.0.0.254"
 class PipelineBench:
     """The rates of one program; packets are counted at ingress, copies at egress."""
 
-    program: str
     lanes: int
     jobs: int
-    contributors: int
     region_slots: int
     compiler: str
-    flags: str
+    """The C compiler and its flags."""
     packets_per_s: float
     median_packets_per_s: float
     ns_per_packet: float
     bare_ns_per_packet: float
     """Time per packet of additions and copies, without parsing and table look-ups, in the fastest round."""
     by_hand_ns_per_packet: float | None
-    """Time per packet of the handwritten C program in the fastest round; None: `program` is shared or for
-    Tofino, and cannot be compared with the C program."""
+    """Time per packet of the handwritten C program in the fastest round; None: the program is shared or
+    for Tofino, and cannot be compared with the C program."""
     copies_per_packet: float
     interpreter_packets_per_s: float
     completed_share: float
@@ -170,17 +168,13 @@ def bench_pipeline(
     if completed < (COMPLETED_SHARE if shared else 1):
         raise PipelineError(f"only {completed:.1%} of the sums were completed: no valid measurement")
     rates = [each.packets / each.cpu_s for each in measured]
-    compiler, flags = compiler_and_flags()
     interpreter = softswitch.load(program, backend="interpreter")
     admit_jobs(interpreter, traffic)
     return PipelineBench(
-        program=program.name,
         lanes=lanes,
         jobs=jobs,
-        contributors=contributors,
         region_slots=region_slots,
-        compiler=compiler,
-        flags=flags,
+        compiler=compiler_and_flags(),
         packets_per_s=max(rates),
         median_packets_per_s=statistics.median(rates),
         ns_per_packet=1e9 / max(rates),

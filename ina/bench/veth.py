@@ -33,6 +33,7 @@ from controller.switches.model import mac_to_int
 from controller.switches.target import TableEntry
 from controller.vocabulary import Link, star
 from ina.bench.frame_loop import compiled_loops
+from ina.bench.turns import processor_s
 
 Kind = Literal["ina", "bmv2"]
 
@@ -67,7 +68,6 @@ FROM, TO, SWITCH = "h1", "h2", "s1"
 """Names of the sending host at port 1, the receiving host at port 2, and the switch."""
 _PREFIX = "ina-bench-"
 _number = itertools.count()
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,7 @@ class VethBed:
 
     def cpu_s(self) -> float:
         """Return the processor time of the switch's process, in user and kernel mode, in seconds."""
-        fields = Path(f"/proc/{self.state.switches[SWITCH]}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return processor_s([self.state.switches[SWITCH]])
 
     def at(self, host: str) -> str:
         """Return the namespace of a host."""

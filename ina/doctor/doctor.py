@@ -104,9 +104,9 @@ def of_machine(
         ),
         (facts.sealing, "the package cryptography is missing", "pip install 'ina[machines]'", True),
     )
-    for good, what, remedy, harmless in checks:
-        if not good:
-            yield Finding(machine, what, remedy, harmless)
+    yield from (
+        Finding(machine, what, remedy, harmless) for good, what, remedy, harmless in checks if not good
+    )
 
 
 def _of_interface(topology: Topology, machine: str, facts: MachineFacts, lanes: int) -> Iterator[Finding]:

@@ -148,8 +148,5 @@ def slots_to_try(of_job: int) -> list[int]:
     number is half of the one before; none is smaller than `LEAST_SLOTS`.
     """
     slots = max(LEAST_SLOTS, of_job // SHARE)
-    sizes = [slots]
-    while slots // 2 >= LEAST_SLOTS:
-        slots //= 2
-        sizes.append(slots)
-    return sizes
+    most = (slots // LEAST_SLOTS).bit_length()
+    return [slots >> halvings for halvings in range(most)]

@@ -6,7 +6,7 @@ gets a `Measured` event. So policies divide slots by measured values, not by the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller.core import Measured
@@ -153,23 +153,3 @@ def percent(share: float) -> str:
     ('41 %', '0.1 %')
     """
     return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.1g} %"
-
-
-def holders(places: Mapping[str, Mapping[str, tuple[int, int]]], job: str) -> Collection[str]:
-    """Return the other jobs that have at least one slot of a switch in common with `job`.
-
-    `places` has, by job and switch, the job's first slot and the slot after its last one.
-
-    >>> holders({"a": {"s1": (0, 8)}, "b": {"s1": (4, 9)}, "c": {"s1": (8, 9)}}, "a")
-    ['b']
-    """
-    own = places.get(job, {})
-    return [
-        name
-        for name, slots in places.items()
-        if name != job
-        and any(
-            at in own and begin < own[at][1] and own[at][0] < end and begin < end
-            for at, (begin, end) in slots.items()
-        )
-    ]

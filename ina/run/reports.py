@@ -12,7 +12,7 @@ from ina.errors import Unknown
 from ina.run.effects import Effects
 from ina.run.launch.executor import Executor
 from ina.run.ledger import Ledger
-from ina.run.measures import Measures, holders, percent
+from ina.run.measures import Measures, percent
 from ina.run.network import ClusterNetwork
 from ina.run.records import JobRecord, State
 from ina.run.steps import HeldRun
@@ -188,13 +188,14 @@ class Reports:
         share, place = record.fallback_share, record.place
         if not share or place is None:
             return ""
-        places = {
-            name: {at: (region.offset, region.end) for at, region in each.regions.items()}
+        others = [
+            name
             for hold in self._ledger.holds.values()
             for name, each in hold.run.places.items()
             if name not in hold.over
-        }
-        others = holders(places, record.name)
+            and name != record.name
+            and any(at in place.regions and of.overlaps(place.regions[at]) for at, of in each.regions.items())
+        ]
         slots = ", ".join(
             f"{plural(region.size, 'slot')} of {at}" for at, region in sorted(place.regions.items())
         )

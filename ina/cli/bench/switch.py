@@ -53,7 +53,7 @@ def pipeline(
         "jobs": measured.jobs,
         "workers": workers,
         "slots": measured.region_slots,
-        "compiler": f"{measured.compiler} {measured.flags}",
+        "compiler": measured.compiler,
     }
     numbers = {
         "packets_per_s": measured.packets_per_s,

@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from controller.policies.grouping.rounds import best
 from controller.policies.scheduling.synergy.demand import (
     BadDemand,
@@ -54,7 +52,7 @@ from ina.cli.command import (
     seconds,
 )
 from ina.cli.execute import print_output
-from ina.cli.output import err
+from ina.cli.output import Bars
 from ina.run.launch.group_run import GroupRun
 from ina.run.launch.spec import FabricSpec, LaunchSpec
 from ina.run.live import grouped
@@ -302,13 +300,16 @@ def interleave(asked: InterleaveSettings) -> Reply:
     with (
         _records(asked.directory, asked.size) as data,
         open_fabric(FabricSpec(impairments=impairments), [asked.workers] * most) as fabric,
-        _progress(steps) as progress,
+        Bars(["starting"]) as bar,
     ):
 
         def command(kind: str) -> list[str]:
             return KINDS[kind].command(data, asked.iterations, chosen)
 
-        bench = _Bench(fabric, asked.workers, command, progress)
+        def show(done: int, what: str) -> None:
+            bar.show(done / steps, what)
+
+        bench = _Bench(fabric, asked.workers, command, show)
         offsets: dict[Members, tuple[int, ...]] = {}
         for _ in range(asked.rounds):
             for kind in kinds:
@@ -345,18 +346,21 @@ class _Bench:
     """Runs single jobs and groups of jobs, and keeps the measurements of each run."""
 
     def __init__(
-        self, fabric: SwitchFabric, workers: int, command: Callable[[str], list[str]], progress: Progress
+        self,
+        fabric: SwitchFabric,
+        workers: int,
+        command: Callable[[str], list[str]],
+        on_run: Callable[[int, str], None],
     ) -> None:
         self._fabric = fabric
         self._workers = workers
         self._command = command
-        self._progress = progress
+        self._on_run = on_run
         self._runs: dict[Members, list[list[turns.Ranks]]] = {}
 
     def measure(self, members: Members, offsets: Sequence[int]) -> None:
         """Run a group once; job i starts a round at stage `offsets[i]`. Raises the error of a failed job."""
-        (task,) = self._progress.task_ids
-        self._progress.update(task, description=" + ".join(members))
+        self._on_run(sum(map(len, self._runs.values())), " + ".join(members))
         specs = [
             LaunchSpec(
                 job=Job(
@@ -373,7 +377,6 @@ class _Bench:
         run.check()
         measured = [steady(run.turns.measured(spec.name)) for spec in specs]
         self._runs.setdefault(members, []).append(measured)
-        self._progress.advance(task)
 
     def profiles(self, members: Members) -> list[turns.StageProfile]:
         """Return the profile of each job of a group, over all runs of the group."""
@@ -419,14 +422,6 @@ def _records(directory: Path | None, size: str) -> Iterator[Path]:
         path = Path(folder) / "records"
         make(path, number)
         yield path
-
-
-@contextmanager
-def _progress(steps: int) -> Iterator[Progress]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        progress.add_task("writing records", total=steps)
-        yield progress
 
 
 def _in_turns(

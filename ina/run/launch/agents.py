@@ -11,9 +11,9 @@ import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TextIO
 
 from hostlib.launch import command_line
 from hostlib.launch.launcher import (
@@ -155,8 +155,8 @@ class LaunchedAgent(Agent):
                 f"machine {machine}: cannot run {shlex.join(argv[:3])} …: {error.strerror}"
             ) from error
         self._readers = [
-            threading.Thread(target=read, name=f"{machine} {what}", daemon=True)
-            for what, read in (("output", self._read), ("errors", self._read_errors))
+            threading.Thread(target=self._read, args=args, name=f"{machine} lines", daemon=True)
+            for args in ((self._process.stdout, self._take), (self._process.stderr, lambda line: False))
         ]
         for reader in self._readers:
             reader.start()
@@ -185,18 +185,11 @@ class LaunchedAgent(Agent):
         """Wait for the agent's end after `close`; kill its launch command after `patience_s` seconds."""
         end_process(self._process, patience_s)
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with contextlib.suppress(OSError, ValueError), self._process.stdout as lines:
+    def _read(self, lines: TextIO, take: Callable[[str], bool]) -> None:
+        """Pass each line to `take`; keep the lines that it does not take, such as a shell's greeting."""
+        with contextlib.suppress(OSError, ValueError), lines:
             for line in lines:
-                if not self._take(line):  # a shell's greeting
-                    self._errors.append(line.strip()[:200])
-
-    def _read_errors(self) -> None:
-        assert self._process.stderr is not None
-        with contextlib.suppress(OSError, ValueError), self._process.stderr as lines:
-            for line in lines:
-                if line.strip():
+                if not take(line) and line.strip():
                     self._errors.append(line.strip()[:300])
 
 

@@ -195,7 +195,7 @@ class AnsweringProcess(ServerProcess):
             arguments: The arguments of the subcommand.
             patience_s: Time without an answer, in seconds, after which `ended` kills the process.
             start_s: Time, in seconds, after which `ended` kills a process that is not ready.
-            how: See `ServerProcess`.
+            **how: See `ServerProcess`.
         """
         self._patience_s, self._start_s = patience_s, start_s
         self._requests = self._replies = 0
