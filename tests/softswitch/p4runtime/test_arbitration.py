@@ -210,11 +210,3 @@ def test_a_backup_may_not_send_packets(client: Client) -> None:
     assert error.canonical_code == grpc.StatusCode.PERMISSION_DENIED.value[0]
     assert error.packet_out.packet_out.payload == b"x"
     stream.end()
-
-
-def test_packet_metadata_that_the_program_has_not_are_reported(client: Client) -> None:
-    with primary(client.stub, 2) as stream:
-        stream.send(packet=p4.PacketOut(metadata=[p4.PacketMetadata(metadata_id=3, value=b"\1")]))
-        error = stream.receive().error
-        assert error.canonical_code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
-        assert "no metadata 3" in error.message

@@ -69,9 +69,9 @@ def action(id_: int, *params: tuple[int, bytes]) -> Any:
         (
             ACL,
             [p4.FieldMatch(field_id=9)],
-            r"no match field 9; the fields are 'exact' \(1\), 'ternary' \(2\)",
+            r"no match field 9; the match fields are 'exact' \(1\), 'ternary' \(2\)",
         ),
-        (ACL, [EXACT, EXACT], "'exact' is given twice"),
+        (ACL, [EXACT, EXACT], "'exact' of table 'acl' is given twice"),
         (ACL, [lpm(b"\1", 16)], "'exact' of 'acl' is exact; the request gives lpm"),
         (ACL, [p4.FieldMatch(field_id=1)], "the request gives nothing"),
         (ACL, [EXACT, ternary(b"\1", b"\0")], "mask 0; leave a don't-care field out"),
@@ -92,7 +92,12 @@ def test_a_bad_match_is_refused(table: TableSchema, matches: list[Any], message:
     ("sent", "default", "kind", "message"),
     [
         (action(SET.id, (1, b"\1")), False, InvalidArgument, "'set' lacks a value for 'mac'"),
-        (action(SET.id, (1, b"\1"), (1, b"\1")), False, InvalidArgument, "'port' of 'set' is given twice"),
+        (
+            action(SET.id, (1, b"\1"), (1, b"\1")),
+            False,
+            InvalidArgument,
+            "'port' of action 'set' is given twice",
+        ),
         (
             action(SET.id, (7, b"\1")),
             False,

@@ -68,14 +68,29 @@ def test_a_service_ends_after_bytes_that_are_no_messages(switch: Switch) -> None
     assert not closing.is_alive()
 
 
-@pytest.mark.parametrize("length", [0, 9217, 20_000])
-def test_a_packet_out_that_no_port_could_take_is_an_error(client: Client, length: int) -> None:
+@pytest.mark.parametrize(
+    ("packet", "message"),
+    [
+        *(
+            (
+                p4.PacketOut(payload=bytes(length)),
+                f"the frame has {length} bytes; this switch takes 1 to 9216",
+            )
+            for length in (0, 9217, 20_000)
+        ),
+        (
+            p4.PacketOut(metadata=[p4.PacketMetadata(metadata_id=3, value=b"\1")]),
+            "packet_out has no metadata field 3; there are no metadata fields",
+        ),
+    ],
+)
+def test_a_packet_out_that_no_port_could_take_is_an_error(client: Client, packet: Any, message: str) -> None:
     with primary(client.stub, 2) as stream:
-        stream.send(packet=p4.PacketOut(payload=bytes(length)))
+        stream.send(packet=packet)
         error = stream.receive().error
         assert error.canonical_code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
-        assert error.message == f"the frame has {length} bytes; this switch takes 1 to 9216"
-        assert len(error.packet_out.packet_out.payload) == length
+        assert error.message == message
+        assert error.packet_out.packet_out == packet
 
 
 def test_a_message_larger_than_the_limit_is_refused_with_both_sizes(
