@@ -155,8 +155,13 @@ def test_direct_meters_and_counters_of_an_entry_and_of_the_default(bundle: Bundl
     assert read.meter_config == one
     assert read.counter_data.packet_count == 3
     assert [getattr(read.meter_counter_data, c).packet_count for c in ("green", "yellow", "red")] == [1, 1, 1]
-    tables.write(bundle, MODIFY, entry(bundle, 7, 6))  # an action alone changes nothing else
-    assert colour(bundle, 7, 0) == RED
+    for key in (7, None):  # an action, or a reset, removes the rates and keeps the counts
+        tables.write(bundle, MODIFY, entry(bundle, key, 6))
+        (kept,) = tables.read(bundle, entry(bundle, key, **EVERYTHING))
+        assert (kept.HasField("meter_config"), kept.counter_data.packet_count > 2) == (False, True)
+        assert colour(bundle, key or 8, 0) == GREEN
+    tables.write(bundle, DELETE, read)  # fields other than the key are ignored
+    assert list(tables.read(bundle, p4.TableEntry())) == []
 
 
 @pytest.mark.parametrize(
