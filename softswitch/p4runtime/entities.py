@@ -391,7 +391,10 @@ def _all_written(old: Bundle, new: Bundle) -> list[tuple[str, Any, list[tuple[in
         (modify, found)
         for table in kept
         if not table.const_default
-        and old.pipeline.default(table.name) != old.program.tables[table.name].default
+        and (
+            (table.name, None, 0) in old.metadata
+            or old.pipeline.default(table.name) != old.program.tables[table.name].default
+        )
         for found in tables.before(old, p4.TableEntry(table_id=table.id, is_default_action=True))
     ]
     return [

@@ -76,6 +76,7 @@ def before(bundle: Bundle, message: Any) -> list[Any]:
     if message.is_default_action:
         found = translate.default_entry(bundle.schema, table, bundle.pipeline.default(table.name))
         found.ClearField("is_const")
+        _recall(bundle, (table.name, None, 0), found)
         _describe(bundle, table, None, _EVERYTHING, found)
         return [found]
     try:

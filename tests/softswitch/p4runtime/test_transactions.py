@@ -40,7 +40,8 @@ def filled(client: Client, names: Names) -> Client:
     counted = p4.CounterData(packet_count=3, byte_count=30)
     entry = names.entry("exact_table", exact(1), action=drop, metadata=b"m", counter_data=counted)
     client.write("INSERT", entry, names.entry("exact_table", exact(2), action=drop), group(1, (1, 1), (2, 1)))
-    client.write("MODIFY", names.cell("seen", 3, packet_count=7))
+    default = names.entry("exact_table", action=drop, metadata=b"d", is_default_action=True)
+    client.write("MODIFY", names.cell("seen", 3, packet_count=7), default)
     return client
 
 
