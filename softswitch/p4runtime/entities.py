@@ -11,6 +11,7 @@ entries and cells over.
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -96,18 +97,18 @@ def interval_s(bundle: Bundle | None) -> float | None:
 
 
 def look(bundle: Bundle) -> Iterator[Any]:
-    """Yield a StreamMessageResponse for each list of digests and for idle entries; lock the switch first."""
-    now_us = bundle.now_us()
+    """Yield a message for each list of digests and each table's idle entries; lock the switch first."""
+    now_us, since_epoch_ns = bundle.now_us(), time.time_ns()
     if bundle.digests:
         for digest in due(bundle, 1000 * now_us):
+            digest.timestamp = since_epoch_ns
             yield p4.StreamMessageResponse(digest=digest)
-    idle = [
-        tables.encoded(bundle, table, timeout.entry)
-        for (table, _, _), timeout in bundle.timeouts.items()
-        if _is_over(bundle, table, timeout, now_us)
-    ]
-    if idle:
-        notification = p4.IdleTimeoutNotification(table_entry=idle, timestamp=1000 * now_us)
+    idle: dict[str, Any] = {}
+    for (table, _, _), timeout in bundle.timeouts.items():
+        if _is_over(bundle, table, timeout, now_us):
+            of_table = idle.setdefault(table, p4.IdleTimeoutNotification(timestamp=since_epoch_ns))
+            of_table.table_entry.append(tables.encoded(bundle, table, timeout.entry))
+    for notification in idle.values():
         yield p4.StreamMessageResponse(idle_timeout_notification=notification)
 
 
