@@ -65,7 +65,7 @@ def acknowledge(bundle: Bundle, message: Any) -> None:
     """Discard a list that the controller has acknowledged; acknowledging it twice is no error."""
     subscription = bundle.digests.get(bundle.schema.find("digest", message.digest_id).id)
     if subscription is not None:
-        subscription.sent.pop(message.list_id, None)
+        subscription.forget(message.list_id)
 
 
 def due(bundle: Bundle, now_ns: int) -> Iterator[Any]:

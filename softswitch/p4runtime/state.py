@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 from p4src.messages import p4runtime_pb2 as p4
@@ -34,44 +35,48 @@ class Subscription:
     """A controller's subscription to one digest, with its unsent data and its unacknowledged lists."""
 
     entry: Any
-    waiting: list[Any] = field(default_factory=list)
+    waiting: dict[bytes, Any] = field(default_factory=dict)
+    """Data by its serialization, in the order in which the program sent it."""
     since_ns: int = 0
-    sent: dict[int, tuple[int, frozenset[bytes]]] = field(default_factory=dict)
+    sent: dict[int, tuple[int, list[bytes]]] = field(default_factory=dict)
     """Time in nanoseconds and data of each unacknowledged list, by list id."""
+    known: set[bytes] = field(default_factory=set)
+    """The data of all unacknowledged lists."""
     next_list: int = 1
 
     def offer(self, data: Any, now_ns: int) -> None:
         """Queue a digest sent by the program, unless the same data is queued or unacknowledged."""
         key = data.SerializeToString(deterministic=True)
-        if any(key in known for _, known in self.sent.values()):
-            return
-        if len(self.waiting) >= MAX_WAITING or (self._suppresses() and data in self.waiting):
+        if len(self.waiting) >= MAX_WAITING or key in self.waiting or key in self.known:
             return
         if not self.waiting:
             self.since_ns = now_ns
-        self.waiting.append(data)
+        self.waiting[key] = data
 
     def due(self, now_ns: int) -> Iterator[Any]:
         """Yield each list that is full or has reached its maximum waiting time."""
         config = self.entry.config
         limit = config.ack_timeout_ns
-        self.sent = {n: (at, known) for n, (at, known) in self.sent.items() if now_ns - at < limit}
+        for number in [number for number, (at, _) in self.sent.items() if now_ns - at >= limit]:
+            self.forget(number)
         most = min(config.max_list_size or MAX_WAITING, MAX_WAITING)
         while len(self.waiting) >= most or (self.waiting and now_ns - self.since_ns >= config.max_timeout_ns):
-            yield self._send(self.waiting[:most], now_ns)
-            del self.waiting[:most]
+            yield self._send(list(islice(self.waiting, most)), now_ns)
             self.since_ns = now_ns
 
-    def _suppresses(self) -> bool:
-        return bool(self.entry.config.ack_timeout_ns > 0)
+    def forget(self, number: int) -> None:
+        """Discard the list `number`, which the controller has acknowledged, or whose time is over."""
+        _, keys = self.sent.pop(number, (0, ()))
+        self.known.difference_update(keys)
 
-    def _send(self, data: list[Any], now_ns: int) -> Any:
+    def _send(self, keys: list[bytes], now_ns: int) -> Any:
         number = self.next_list
         self.next_list += 1
-        if self._suppresses():
-            known = frozenset(item.SerializeToString(deterministic=True) for item in data)
-            self.sent[number] = (now_ns, known)
-        return p4.DigestList(digest_id=self.entry.digest_id, list_id=number, data=data, timestamp=now_ns)
+        if self.entry.config.ack_timeout_ns > 0:
+            self.sent[number] = (now_ns, keys)
+            self.known.update(keys)
+        data = [self.waiting.pop(key) for key in keys]
+        return p4.DigestList(digest_id=self.entry.digest_id, list_id=number, data=data)
 
 
 Backend = Literal["auto", "compiled", "interpreter"]

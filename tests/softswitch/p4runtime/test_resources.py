@@ -285,12 +285,17 @@ def test_digests_that_the_controller_is_about_to_know_are_not_sent_again() -> No
     subscription.offer(two, 50)
     (sent,) = subscription.due(50)
     assert list(sent.data) == [two]
-    subscription.sent.pop(sent.list_id)  # acknowledged
+    subscription.forget(sent.list_id)  # acknowledged
     subscription.offer(two, 60)
     assert [list(s.data) for s in subscription.due(60)] == [[two]]
     assert list(subscription.due(100)) == []
     subscription.offer(one, 100)  # the first list's time is over
     assert [list(s.data) for s in subscription.due(100)] == [[one]]
+    subscription.entry.config.ack_timeout_ns = 0
+    assert list(subscription.due(200)) == []
+    for digest in (two, one, two):
+        subscription.offer(digest, 200)
+    assert [list(s.data) for s in subscription.due(200)] == [[two, one]], "distinct, if not acknowledged, too"
 
 
 def test_idle_entries_are_told_once_per_timeout(bundle: Bundle, clock: Clock) -> None:
