@@ -23,7 +23,6 @@ from softswitch.p4runtime import action_profiles, cells, replication, tables
 from softswitch.p4runtime.cells import encode_data
 from softswitch.p4runtime.errors import (
     Aborted,
-    FailedPrecondition,
     InvalidArgument,
     RequestError,
     Unimplemented,
@@ -343,7 +342,7 @@ def _written(bundle: Bundle, update: Any, client: str) -> Written | None:
 def carry_over(old: Bundle, new: Bundle) -> None:
     """Copy the state of objects that both programs have from `old` to `new`; lock the switch first.
 
-    Raises FailedPrecondition if `new` cannot take an entry, for example of a table whose key has
+    Raises InvalidArgument if `new` cannot take an entry, for example of a table whose key has
     changed, or gives an object's id to another object; `new` is then unusable.
     """
     _check_ids(old, new)
@@ -355,18 +354,18 @@ def carry_over(old: Bundle, new: Bundle) -> None:
             try:
                 write(new, kind, message)
             except RequestError as error:
-                raise FailedPrecondition(f"{name} cannot be kept: {error}") from error
+                raise InvalidArgument(f"{name} cannot be kept: {error}") from error
     _copy_cells(old, new)
 
 
 def _check_ids(old: Bundle, new: Bundle) -> None:
-    """Raise FailedPrecondition if an id names different objects in the two programs: messages use ids."""
+    """Raise InvalidArgument if an id names different objects in the two programs: messages use ids."""
     kinds = new.schema.by_kind()
     for kind, objects in old.schema.by_kind().items():
         for id_, item in objects.items():
             other = kinds[kind].get(id_)
             if other is not None and other.name != item.name:
-                raise FailedPrecondition(
+                raise InvalidArgument(
                     f"{kind} 0x{id_:08x} is '{item.name}' in the old program, '{other.name}' in the new one"
                 )
 

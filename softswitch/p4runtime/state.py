@@ -285,7 +285,7 @@ class Device:
     def reload(self, source: str) -> None:
         """Load and run a preprocessed program; objects in both programs keep their entries and cells.
 
-        RECONCILE_AND_COMMIT does the same. Raises CompileError or PipelineError, or FailedPrecondition if the
+        RECONCILE_AND_COMMIT does the same. Raises CompileError or PipelineError, or InvalidArgument if the
         new program cannot take an entry; the old program then stays.
         """
         self._reconcile(self._own(source))

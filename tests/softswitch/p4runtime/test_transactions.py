@@ -100,7 +100,7 @@ def test_a_program_that_cannot_take_it_over_is_refused_and_the_old_one_stays(
     assert source.text not in (other, narrower)
     kept = config(compiled(other))
     filled.configure("VERIFY", kept)
-    with refused(grpc.StatusCode.FAILED_PRECONDITION) as error:
+    with refused(grpc.StatusCode.INVALID_ARGUMENT) as error:
         filled.configure("RECONCILE_AND_COMMIT", config(compiled(narrower)))
     assert "an entry cannot be kept" in error.value.details()
     assert state(filled, names) == before
