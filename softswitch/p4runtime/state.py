@@ -301,36 +301,37 @@ class Device:
         schema = schemas.from_p4info(info)
         return Bundle(config, program, schema, pipeline, now_us=self.switch.now_us)
 
-    def configure(self, action: int, config: Any) -> None:
-        """Apply one SetForwardingPipelineConfig `action`; on any error nothing has changed."""
+    def configure(self, action: int, config: Any, permit: Callable[[], None] = lambda: None) -> None:
+        """Apply one SetForwardingPipelineConfig `action`; on any error nothing has changed.
+
+        `permit` raises RequestError if the sender may not do this. It is called again when the program is
+        compiled, because another controller may have become primary meanwhile.
+        """
+        permit()
         request = p4.SetForwardingPipelineConfigRequest
-        if config is None and action != request.COMMIT and action in request.Action.values()[1:]:
+        if action not in request.Action.values()[1:]:
+            raise InvalidArgument(
+                f"action {action} is not a pipeline config action, such as VERIFY_AND_COMMIT"
+            )
+        if config is None and action != request.COMMIT:
             raise InvalidArgument(f"{request.Action.Name(action)} needs a config: P4Info and P4 source")
-        match action:
-            case request.VERIFY:
-                self._prepare(config)
-            case request.VERIFY_AND_SAVE:
-                bundle = self._prepare(config)
-                with self.writing():
-                    self._saved = bundle
-            case request.VERIFY_AND_COMMIT:
-                self._commit(self._prepare(config))
-            case request.COMMIT:
-                if config is not None:
-                    raise InvalidArgument("COMMIT takes no config: it commits the saved config")
-                with self.mutex:
+        if config is not None and action == request.COMMIT:
+            raise InvalidArgument("COMMIT takes no config: it commits the saved config")
+        bundle = config and prepare(config, self._loading, now_us=self.switch.now_us)
+        with self.mutex:
+            permit()
+            match action:
+                case request.VERIFY_AND_SAVE:
+                    with self.writing():
+                        self._saved = bundle
+                case request.VERIFY_AND_COMMIT:
+                    self._commit(bundle)
+                case request.COMMIT:
                     if self._saved is None:
                         raise NotFound("no config is saved; VERIFY_AND_SAVE one before COMMIT")
                     self._commit(self._saved)
-            case request.RECONCILE_AND_COMMIT:
-                self._reconcile(self._prepare(config))
-            case _:
-                raise InvalidArgument(
-                    f"action {action} is not a pipeline config action, such as VERIFY_AND_COMMIT"
-                )
-
-    def _prepare(self, config: Any) -> Bundle:
-        return prepare(config, self._loading, now_us=self.switch.now_us)
+                case request.RECONCILE_AND_COMMIT:
+                    self._reconcile(bundle)
 
     def _reconcile(self, bundle: Bundle) -> None:
         with self.mutex, self.switch.locked():

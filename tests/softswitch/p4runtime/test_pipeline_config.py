@@ -10,10 +10,12 @@ from p4src.messages import p4info_pb2
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service
+from softswitch.p4runtime.errors import PermissionDenied
+from softswitch.p4runtime.state import Device
 from tests.softswitch.p4runtime.clients import Client, Names, Source, config, primary, refused
 from tests.softswitch.p4runtime.test_service import probe
 
-KINDS = p4.GetForwardingPipelineConfigRequest
+KINDS, REQUEST = p4.GetForwardingPipelineConfigRequest, p4.SetForwardingPipelineConfigRequest
 
 
 @pytest.fixture
@@ -46,6 +48,20 @@ def test_a_loaded_program_reads_back(empty: Client, source: Source) -> None:
 def test_verify_changes_nothing(empty: Client, source: Source) -> None:
     empty.configure("VERIFY", config(source))
     assert not loaded(empty).HasField("config")
+
+
+def test_a_program_is_not_loaded_by_a_client_that_is_no_longer_primary(source: Source) -> None:
+    answers = iter((None, PermissionDenied("another one is"), None))
+
+    def permit() -> None:
+        if answer := next(answers):
+            raise answer
+
+    with Switch({}) as switch:
+        device = Device(switch)
+        with pytest.raises(PermissionDenied):
+            device.configure(REQUEST.VERIFY_AND_COMMIT, config(source), permit)
+        assert (device.running, next(answers)) == (None, None)
 
 
 def test_loading_clears_all_entries(client: Client, names: Names, source: Source, switch: Switch) -> None:
