@@ -219,19 +219,32 @@ def read(device: Device, entity: Any) -> list[Any]:
         return [p4.Entity(**{name: found}) for found in KINDS[name].read(device.bundle, message)]
 
 
-def write_batch(device: Device, updates: Sequence[Any], *, all_or_none: bool) -> list[RequestError | None]:
+def write_batch(
+    device: Device,
+    updates: Sequence[Any],
+    *,
+    all_or_none: bool,
+    permit: Callable[[Any], None],
+) -> list[RequestError | None]:
     """Apply updates in order; return the error of each, or None.
 
     With `all_or_none`, the first error reverts the earlier writes, all other updates fail as `Aborted`, and
     no packet sees an intermediate state.
+
+    Args:
+        device: The device.
+        updates: The updates.
+        all_or_none: Whether the updates are applied together or not at all.
+        permit: Raises RequestError if the sender may not write an entity.
     """
     if not all_or_none:
-        return [outcome(write, device, update) for update in updates]
+        return [outcome(permit, each.entity) or outcome(write, device, each) for each in updates]
     undo: list[tuple[int, Any]] = []
     with device.switch.locked():
         for number, update in enumerate(updates):
             entity = update.entity
             try:
+                permit(entity)
                 inverse = _inverse(device, update.type, entity)
                 _apply(device, update.type, entity)
             except RequestError as error:

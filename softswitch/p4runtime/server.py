@@ -11,7 +11,7 @@ import queue
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -293,7 +293,6 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
         self._device_id = device_id
         self._arbitration = roles.Arbitration()
         self._streams: set[_Stream] = set()
-        self._role_configs: dict[Hashable, roles.RoleConfig | None] = {}
         self._watch = _Watch(self._look)
 
     # ------------------------------------------------------------------ configuration
@@ -301,18 +300,20 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
     def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
         try:
             self._check_device(request.device_id)
-            with self._device.mutex:
-                self._arbitration.check_primary(request.role, _election_id(request))
-                config = self._role_config(request.role)
-                if config is not None and not config.loads_programs:
-                    raise errors.PermissionDenied(f"role '{request.role}' may not load programs")
-            self._device.configure(request.action, request.config if request.HasField("config") else None)
+            config = request.config if request.HasField("config") else None
+            self._device.configure(request.action, config, partial(self._permit_load, request))
             loads = (p4.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT, request.COMMIT)
             if self._journal is not None and request.action in loads:
                 self._journal(Written("LOAD", client_of(context)))
         except RequestError as error:
             _abort(context, error)
         return p4.SetForwardingPipelineConfigResponse()
+
+    def _permit_load(self, request: Any) -> None:
+        with self._device.mutex:
+            self._arbitration.check_primary(request.role, _election_id(request))
+            if not self._arbitration.config(request.role).loads_programs:
+                raise errors.PermissionDenied(f"role '{request.role}' may not load programs")
 
     def GetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
         try:
@@ -346,12 +347,12 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
                 self._check_device(request.device_id)
                 self._arbitration.check_primary(request.role, _election_id(request))
                 _ = self._device.bundle
-                self._check_role(request)
                 prepared = prepare(self._device.bundle, request.updates, client) if self._journal else []
                 outcomes = entities.write_batch(
                     self._device,
                     request.updates,
                     all_or_none=request.atomicity != p4.WriteRequest.CONTINUE_ON_ERROR,
+                    permit=self._arbitration.config(request.role).check_write,
                 )
         except RequestError as error:
             _abort(context, error)
@@ -363,16 +364,6 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
         if any(outcomes):
             _abort_batch(context, "written", outcomes)
         return p4.WriteResponse()
-
-    def _check_role(self, request: Any) -> None:
-        config = self._role_config(request.role)
-        if config is not None:
-            for update in request.updates:
-                config.check_write(update.entity)
-
-    def _role_config(self, role: str) -> roles.RoleConfig | None:
-        """Return the configuration of a role's primary, or None for full permissions."""
-        return self._role_configs.get(self._arbitration.primary(role))
 
     def Read(self, request: Any, context: Any) -> Iterator[Any]:
         found: list[Any] = []
@@ -413,7 +404,6 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
         finally:
             with self._device.mutex:
                 self._streams.discard(stream)
-                self._role_configs.pop(stream, None)
                 self._notify(self._arbitration.leave(stream))
         if failure is not None:
             _abort(context, failure)
@@ -450,16 +440,9 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
     def _arbitrate(self, stream: _Stream, message: Any) -> None:
         with self._device.mutex:
             self._check_device(message.device_id)
-            config = roles.decode_role(message.role)
-            claimed = {
-                role: known
-                for other, known in self._role_configs.items()
-                if (role := self._arbitration.role_of(other)) is not None
-            }
-            roles.check_apart(message.role.name, config, claimed)
-            notifications = self._arbitration.update(stream, message.role.name, _election_id(message))
-            self._role_configs[stream] = config
-            self._notify(notifications)
+            role, config = message.role.name, roles.decode_role(message.role)
+            roles.check_apart(role, config, self._arbitration.configs())
+            self._notify(self._arbitration.update(stream, role, _election_id(message), config))
 
     def _notify(self, notifications: Iterable[roles.Notification]) -> None:
         for notification in notifications:
@@ -470,6 +453,8 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             )
             if notification.role:
                 message.role.name = notification.role
+            if notification.config.limited:
+                message.role.config.CopyFrom(notification.config.message)
             if notification.highest is not None:
                 message.election_id.high = notification.highest >> 64
                 message.election_id.low = notification.highest & (2**64 - 1)
@@ -502,8 +487,9 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
                 with self._device.switch.locked():
                     found = list(entities.look(bundle))
                 for message in found:
-                    for stream in self._arbitration.primaries():
-                        stream.offer(message)
+                    for stream, config in self._arbitration.primaries():
+                        if config.hears(message):
+                            stream.offer(message)
             return entities.interval_s(bundle)
 
     def _complain(self, stream: _Stream, error: RequestError, message: Any) -> None:
@@ -517,9 +503,8 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             if bundle is None:
                 return
             message = translate.to_packet_in(bundle.schema, frame)
-            for stream in self._arbitration.primaries():
-                config = self._role_configs.get(stream)
-                if config is None or config.takes(message):
+            for stream, config in self._arbitration.primaries():
+                if config.takes(message):
                     stream.offer(p4.StreamMessageResponse(packet=message))
 
     def end_streams(self) -> None:

@@ -21,7 +21,7 @@ from softswitch.p4runtime.errors import (
     PermissionDenied,
     ResourceExhausted,
 )
-from softswitch.p4runtime.roles import MAX_STREAMS, Arbitration, Notification, StreamStanding
+from softswitch.p4runtime.roles import FULL, MAX_STREAMS, Arbitration, Notification, StreamStanding
 from tests.softswitch.p4runtime.clients import Client, Names, Source, Stream, config, primary, refused
 from tests.softswitch.p4runtime.test_service import exact, probe
 
@@ -89,7 +89,7 @@ def test_roles_have_their_own_primaries() -> None:
     arbitration.update("b", "routing", 1)
     arbitration.check_primary("routing", 1)
     arbitration.check_primary("", 5)
-    assert arbitration.primaries() == ["a", "b"]
+    assert arbitration.primaries() == [("a", FULL), ("b", FULL)]
     with pytest.raises(NotFound, match="no controller has role 'other'"):
         arbitration.check_primary("other", 1)
 

@@ -525,7 +525,8 @@ def become(stub: Any, role: str, config: any_pb2.Any | None) -> Stream:
     update = p4.MasterArbitrationUpdate(role=p4.Role(name=role, config=config))
     update.election_id.low = 1
     stream.send(arbitration=update)
-    assert stream.receive().arbitration.status.code == 0
+    answer = stream.receive().arbitration
+    assert (answer.status.code, answer.role) == (0, update.role)
     return stream
 
 
@@ -537,13 +538,16 @@ def test_a_role_writes_what_its_configuration_names(told: Service, connect: Call
         type=p4.Update.MODIFY, entity=p4.Entity(register_entry=p4.RegisterEntry(register_id=plain))
     )
     write = p4.WriteRequest(role="mine", election_id=p4.Uint128(low=1), updates=[update])
-    with refused(grpc.StatusCode.PERMISSION_DENIED) as error:
-        stub.Write(write)
-    update.entity.register_entry.register_id = mine
-    write.updates[0].CopyFrom(update)
-    with pytest.raises(grpc.RpcError) as error:
-        stub.Write(write)
-    assert [code for code, _ in errors(error.value)] == ["INVALID_ARGUMENT"]  # allowed, but without data
+    update.entity.register_entry.register_id = mine  # allowed, but without data
+    write.updates.append(update)
+    for atomicity, second in (
+        (p4.WriteRequest.CONTINUE_ON_ERROR, "INVALID_ARGUMENT"),
+        (p4.WriteRequest.ROLLBACK_ON_ERROR, "ABORTED"),
+    ):
+        write.atomicity = atomicity
+        with pytest.raises(grpc.RpcError) as error:
+            stub.Write(write)
+        assert [code for code, _ in errors(error.value)] == ["PERMISSION_DENIED", second]
     program = p4.SetForwardingPipelineConfigRequest(
         role="mine", election_id=p4.Uint128(low=1), action="COMMIT"
     )
@@ -573,7 +577,14 @@ def test_bad_role_configurations_end_the_stream(
     first.end()
 
 
-def test_a_role_gets_the_packets_of_its_filter() -> None:
+def test_a_role_gets_the_packets_of_its_filter_and_the_notifications_of_its_ids() -> None:
+    message = role_config(shared_p4_ids=[5], packet_in_filter={"metadata_id": 1, "value": b"\0\5"})
+    decoded = roles.decode_role(p4.Role(name="any", config=message))
+    assert decoded.packet_filter == (1, b"\5")
+    for id_ in (5, 6):
+        idle = p4.IdleTimeoutNotification(table_entry=[p4.TableEntry(table_id=id_)])
+        assert decoded.hears(p4.StreamMessageResponse(idle_timeout_notification=idle)) == (id_ == 5)
+        assert decoded.hears(p4.StreamMessageResponse(digest=p4.DigestList(digest_id=id_))) == (id_ == 5)
     packet = p4.PacketIn(metadata=[p4.PacketMetadata(metadata_id=1, value=b"\5")])
     assert not roles.RoleConfig().takes(packet)
     assert roles.RoleConfig(receives_packets=True).takes(packet)
