@@ -439,6 +439,10 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
 
     def _arbitrate(self, stream: _Stream, message: Any) -> None:
         with self._device.mutex:
+            if message.device_id != self._device_id and self._arbitration.role_of(stream) is not None:
+                raise errors.FailedPrecondition(
+                    f"this stream is for device {self._device_id}; open another one for {message.device_id}"
+                )
             self._check_device(message.device_id)
             role, config = message.role.name, roles.decode_role(message.role)
             roles.check_apart(role, config, self._arbitration.configs())

@@ -15,7 +15,6 @@ from p4src.messages import p4runtime_pb2 as p4
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, Serving, serve
 from softswitch.p4runtime.errors import (
-    FailedPrecondition,
     InvalidArgument,
     NotFound,
     PermissionDenied,
@@ -94,11 +93,6 @@ def test_roles_have_their_own_primaries() -> None:
         arbitration.check_primary("other", 1)
 
 
-def test_a_stream_keeps_its_role() -> None:
-    with pytest.raises(FailedPrecondition, match="open another one for role 'routing'"):
-        arbitrated(("a", 5)).update("a", "routing", 5)
-
-
 def test_streams_are_limited() -> None:
     arbitration = arbitrated(*((str(i), i) for i in range(MAX_STREAMS)))
     with pytest.raises(ResourceExhausted, match=f"{MAX_STREAMS} controllers"):
@@ -158,9 +152,16 @@ def test_a_bad_arbitration_ends_the_stream(
         Stream(stub).arbitrate(election_id, **fields)
 
 
-def test_another_device_is_not_here(client: Client) -> None:
+def test_another_device_is_not_here_and_a_stream_keeps_device_and_role(
+    client: Client, service: Service, connect: Callable[[Service], Any]
+) -> None:
     with refused(grpc.StatusCode.NOT_FOUND, "no device 3 here; this switch is device 0"):
         client.write("INSERT", device_id=3)
+    for changed, what in (({"device_id": 3}, "for 3"), ({"role": "x"}, "for role 'x'")):
+        stream = Stream(connect(service))
+        stream.arbitrate(7)
+        with refused(grpc.StatusCode.FAILED_PRECONDITION, f"open another one {what}"):
+            stream.arbitrate(7, **changed)
 
 
 def test_a_service_closes_while_streams_are_open(
