@@ -103,8 +103,11 @@ _GRACE_S = 2.0
 _STATUS_BYTES = 5000
 """Maximum size in bytes of a batch's errors: in base64, they must fit in the 8 KiB that clients accept."""
 
-_ERROR_BYTES = 60
-"""Size in bytes of one error in a batch's status, without the error's text."""
+_OK_BYTES, _ERROR_BYTES = 36, 60
+"""Size in bytes of one update in a batch's status: without an error, and with one but without its text."""
+
+_MORE_BYTES = 75
+"""Bytes that clients of larger batches accept per update, if they follow the specification's advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,8 +364,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             for written, refused in zip(prepared, outcomes, strict=True):
                 if written is not None and refused is None:
                     self._journal(written)
-        if any(outcomes):
-            _abort_batch(context, "written", outcomes)
+        abort_batch(context, "written", outcomes)
         return p4.WriteResponse()
 
     def Read(self, request: Any, context: Any) -> Iterator[Any]:
@@ -379,8 +381,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             _abort(context, error)
         for start in range(0, len(found), _ENTITIES_PER_MESSAGE):
             yield p4.ReadResponse(entities=found[start : start + _ENTITIES_PER_MESSAGE])
-        if any(outcomes):
-            _abort_batch(context, "read", outcomes)
+        abort_batch(context, "read", outcomes)
 
     # ------------------------------------------------------------------ streams
 
@@ -537,27 +538,39 @@ def _abort(context: Any, error: RequestError) -> NoReturn:
     raise AssertionError("abort does not return")
 
 
-def _abort_batch(context: Any, done: str, outcomes: list[RequestError | None]) -> NoReturn:
-    """End a batch, some of whose updates or reads failed, with status UNKNOWN.
+def abort_batch(
+    context: Any,
+    done: str,
+    outcomes: Sequence[RequestError | None],
+    error_type: Any = p4.Error,
+    most_errors: int | None = None,
+) -> None:
+    """End a batch with status UNKNOWN if some of its updates or reads failed.
 
-    The status has one ``p4.v1.Error`` for each update or read of the batch.
+    The status has an error for each update or read of the batch, or for those before the last shown error.
+
+    Args:
+        context: The call.
+        done: What was done, in the error's text.
+        outcomes: The error of each update or read, or None.
+        error_type: The type of an error's message.
+        most_errors: Number of errors to show; None: all.
     """
-    failed = [error for error in outcomes if error]
-    text = f"{len(failed)} of {len(outcomes)} could not be {done}: {failed[0]}"[: _STATUS_BYTES // 8]
-    room = max(0, _STATUS_BYTES - _ERROR_BYTES * len(outcomes)) // len(failed)
-    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=text)
-    for error in outcomes:
-        detail = p4.Error()
+    failed = [number for number, error in enumerate(outcomes) if error]
+    if not failed:
+        return
+    text = f"{len(failed)} of {len(outcomes)} could not be {done}: {outcomes[failed[0]]}"
+    many = most_errors is not None and len(failed) >= most_errors
+    shown = outcomes[: failed[:most_errors][-1] + 1] if many else outcomes
+    least = _OK_BYTES * len(shown) + (_ERROR_BYTES - _OK_BYTES) * len(failed)
+    most = _STATUS_BYTES if least < _STATUS_BYTES else _STATUS_BYTES + _MORE_BYTES * len(shown)
+    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=text[: _STATUS_BYTES // 8])
+    for error in shown:
+        detail = error_type()
         if error:
             detail.canonical_code = CODES[type(error)].value[0]
-            detail.message = str(error)[:room]
+            detail.message = str(error)[: (most - least) // len(failed)]
             detail.space = "ina"
         status.details.add().Pack(detail)
-    end_batch(context, status)
-
-
-def end_batch(context: Any, status: Any) -> NoReturn:
-    """End a call with the status code and the details of a ``google.rpc.Status`` of code UNKNOWN."""
     context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
     context.abort(grpc.StatusCode.UNKNOWN, status.message)
-    raise AssertionError("abort does not return")

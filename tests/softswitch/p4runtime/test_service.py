@@ -291,6 +291,10 @@ def test_errors_of_a_large_batch_fit_into_metadata(client: Client, names: Names)
     with pytest.raises(grpc.RpcError) as error:
         client.write("DELETE", *(names.entry("exact_table", exact(1)) for _ in range(80)))
     assert [code for code, _ in errors(error.value)] == ["NOT_FOUND"] * 80
+    for count in (100, 150):
+        with pytest.raises(grpc.RpcError) as error:
+            client.write("MODIFY", *(names.cell("seen", 15 + (i == 7)) for i in range(count)))
+        assert "beyond the last index" in errors(error.value)[7][1]
 
 
 # ---------------------------------------------------------------------- counters
