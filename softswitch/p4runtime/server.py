@@ -36,6 +36,9 @@ MAX_UNREAD = 64 << 20
 """Maximum number of unread bytes of one stream; further messages to its client are dropped."""
 
 
+MAX_READS = 16
+"""Maximum number of reads whose answers clients are taking at a time; further ones wait."""
+
 CODES: Final = {
     errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
@@ -159,9 +162,10 @@ class Service:
         self.device = device
         self._servicer = _Servicer(device, serving.device_id, serving.journal)
         self._threads = ThreadPoolExecutor(roles.MAX_STREAMS + 16, thread_name_prefix="p4runtime")
+        self._readers = ThreadPoolExecutor(MAX_READS, thread_name_prefix="p4runtime-read")
         self._server = grpc.server(
             self._threads,
-            interceptors=[_UndecodedStreams()],
+            interceptors=[_Handlers(self._readers)],
             options=[
                 ("grpc.max_receive_message_length", MAX_MESSAGE),  # a program may exceed the default 4 MB
                 ("grpc.so_reuseport", 0),  # requests to one port would go to either of two switches at random
@@ -193,22 +197,35 @@ class Service:
         self._servicer.end_streams()
         # With a time limit: gRPC can miscount its calls and then wait for ever.
         self._server.stop(grace=_GRACE_S).wait(2 * _GRACE_S)
-        self._threads.shutdown(wait=False)
+        for threads in (self._threads, self._readers):
+            threads.shutdown(wait=False)
 
 
-class _UndecodedStreams(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Decodes the messages of streams by `_decode_stream_message`, so that gRPC finds no invalid message.
+class _Handlers(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
+    """Changes how gRPC handles methods whose requests or answers are streams.
 
-    After an invalid message, gRPC would end the stream itself, then ask this service to end it. If nothing
-    was sent before, the second end would never complete, and the server would not stop.
+    Requests are decoded by `_decode_stream_message`, so that gRPC finds no invalid message. After an invalid
+    message, gRPC would end the stream itself, then ask this service to end it. If nothing was sent before,
+    the second end would never complete, and the server would not stop.
+
+    Reads have threads of their own: each holds one until its client has taken the answer, or has gone.
     """
+
+    def __init__(self, readers: ThreadPoolExecutor) -> None:
+        self._readers = readers
 
     def intercept_service(self, continuation: Any, call: Any) -> Any:
         handler = continuation(call)
-        if handler is None or not handler.request_streaming or not call.method.startswith(_OURS):
+        if handler is None or not handler.response_streaming or not call.method.startswith(_OURS):
             return handler
-        return grpc.stream_stream_rpc_method_handler(
-            handler.stream_stream, _decode_stream_message, handler.response_serializer
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                handler.stream_stream, _decode_stream_message, handler.response_serializer
+            )
+        read: Any = partial(handler.unary_stream)
+        read.experimental_thread_pool = self._readers
+        return grpc.unary_stream_rpc_method_handler(
+            read, handler.request_deserializer, handler.response_serializer
         )
 
 
