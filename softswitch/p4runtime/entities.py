@@ -362,6 +362,10 @@ def carry_over(old: Bundle, new: Bundle) -> None:
     new.groups.update(old.groups)
     new.sessions.update(old.sessions)
     new.digests.update({id_: kept for id_, kept in old.digests.items() if id_ in new.schema.digests})
+    for id_, table in old.schema.tables.items():
+        if id_ in new.schema.tables and not (table.const_entries or new.schema.tables[id_].const_entries):
+            for entry in new.pipeline.entries(table.name):  # the new program's own
+                new.pipeline.delete(table.name, entry)
     for name, write, messages in _all_written(old, new):
         for kind, message in messages:
             try:

@@ -77,8 +77,10 @@ def test_a_program_takes_over_what_the_one_before_held(
     filled: Client, names: Names, source: Source, switch: Switch
 ) -> None:
     before = state(filled, names)
-    bigger = source.text.replace("action drop() {", "action drop() { hdr.probe.mark = 1;")
-    assert bigger != source.text
+    bigger = source.text.replace("action drop() {", "action drop() { hdr.probe.mark = 1;").replace(
+        "counters = exact_hits;", "counters = exact_hits; entries = { 1: drop(); 9: drop(); }"
+    )
+    assert bigger.count("mark = 1;") == bigger.count("9: drop") == 1
     filled.configure("RECONCILE_AND_COMMIT", config(compiled(bigger)))
     assert state(filled, names) == before
     assert switch.multicast_groups() == {1: [(1, 1), (2, 1)]}
