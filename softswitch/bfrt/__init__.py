@@ -18,21 +18,20 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
-from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError
 
-from p4src.messages import bfruntime, status_pb2
+from p4src.messages import bfruntime
 from softswitch.bfrt.matching import cells, matching
 from softswitch.bfrt.switch_tables import port_metadata, ports, replication
 from softswitch.bfrt.values import Rows, described
 from softswitch.p4runtime import errors
 from softswitch.p4runtime.errors import RequestError
-from softswitch.p4runtime.server import CODES, MAX_MESSAGE, end_batch
+from softswitch.p4runtime.server import CODES, MAX_MESSAGE, abort_batch
 from softswitch.p4runtime.state import Bundle, Device
 
 __all__ = ["BfrtService"]
@@ -183,7 +182,7 @@ class _BfrtServicer:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "batches are applied with CONTINUE_ON_ERROR only")
         with self._device.writing():
             outcomes = [errors.outcome(self._update, update) for update in request.updates]
-        _abort_batch(context, "written", outcomes)
+        abort_batch(context, "written", outcomes, bfruntime.Error, _SHOWN)
         return bfruntime.WriteResponse()
 
     def _update(self, update: Any) -> None:
@@ -215,7 +214,7 @@ class _BfrtServicer:
             ]
         for start in range(0, len(found), _ENTITIES_PER_MESSAGE):
             yield bfruntime.ReadResponse(entities=found[start : start + _ENTITIES_PER_MESSAGE])
-        _abort_batch(context, "read", outcomes)
+        abort_batch(context, "read", outcomes, bfruntime.Error, _SHOWN)
 
     def _entities(self, entity: Any) -> list[Any]:
         match entity.WhichOneof("entity"):
@@ -252,29 +251,3 @@ class _BfrtServicer:
 
 def _info(rows: dict[int, Rows]) -> bytes:
     return json.dumps(described(each.table for each in rows.values())).encode()
-
-
-def _abort_batch(context: Any, done: str, outcomes: Sequence[RequestError | None]) -> None:
-    """End a call with status UNKNOWN if an update or read in the call was refused.
-
-    The status lists the errors of the updates or reads, at most `_SHOWN` of them.
-    """
-    failed = [outcome for outcome in outcomes if outcome is not None]
-    if not failed:
-        return
-    text = f"{len(failed)} of {len(outcomes)} could not be {done}; the first: {failed[0]}"
-    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=text)
-    shown = 0
-    for outcome in outcomes:
-        detail = bfruntime.Error()
-        if outcome is not None:
-            detail.canonical_code = CODES[type(outcome)].value[0]
-            if shown < _SHOWN:
-                detail.message = str(outcome)
-            shown += 1
-        packed = any_pb2.Any()
-        packed.Pack(detail)
-        status.details.append(packed)
-        if shown == _SHOWN:
-            break
-    end_batch(context, status)

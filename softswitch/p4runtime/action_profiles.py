@@ -109,13 +109,13 @@ def _write_set(bundle: Bundle, table: TableSchema, actions: Any) -> tuple[int, i
         called = translate.invocation(
             bundle.schema, table, p4.TableAction(action=choice.action), default=False
         )
+        if len(runs) + choice.weight > profile.group_limit:
+            raise ResourceExhausted(
+                f"more than {profile.group_limit} actions, by weight, in a set of '{profile.name}'"
+            )
         runs += [called] * choice.weight
     if not runs:
         raise InvalidArgument(f"the action set for '{table.name}' is empty")
-    if len(runs) > profile.group_limit:
-        raise ResourceExhausted(
-            f"{len(runs)} actions, by weight, in a set of '{profile.name}'; at most {profile.group_limit}"
-        )
     taken = set(_state(bundle, table).one_shots.values())
     number = next(n for n in itertools.count(_OWN_GROUPS) if n not in taken)
     _insert_rows(bundle, table, number, runs)
@@ -161,6 +161,8 @@ def write_member(bundle: Bundle, kind: int, message: Any) -> None:
     profile = bundle.schema.find("action profile", message.action_profile_id)
     state = bundle.profiles.setdefault(profile.id, ProfileState())
     number = message.member_id
+    if number == 0:
+        raise InvalidArgument(f"a member of '{profile.name}' has number 0; numbers start at 1")
     if kind != p4.Update.DELETE:
         for table in _tables(bundle, profile):
             _of_member(bundle, table, message)  # every table of the profile must accept the action
@@ -192,8 +194,8 @@ def write_group(bundle: Bundle, kind: int, message: Any) -> None:
     profile = bundle.schema.find("action profile", message.action_profile_id)
     state = bundle.profiles.setdefault(profile.id, ProfileState())
     number = message.group_id
-    if number >= _OWN_GROUPS:
-        raise InvalidArgument(f"group {number} of '{profile.name}': the largest number is {_OWN_GROUPS - 1}")
+    if not 0 < number < _OWN_GROUPS:
+        raise InvalidArgument(f"group {number} of '{profile.name}': numbers are 1 to {_OWN_GROUPS - 1}")
     if not profile.selector:
         raise InvalidArgument(f"'{profile.name}' is not a selector: it has no groups")
     if kind != p4.Update.DELETE:
@@ -206,6 +208,10 @@ def write_group(bundle: Bundle, kind: int, message: Any) -> None:
             _clear_rows(bundle, table, number)
         del state.groups[number]
         return
+    if kind == p4.Update.MODIFY and message.max_size != state.groups[number].max_size:
+        raise InvalidArgument(
+            f"max_size of group {number} is {state.groups[number].max_size}, and cannot be changed"
+        )
     state.groups[number] = message
     _fill_group(bundle, profile, state, message)
     _refresh_entries(bundle, profile, GROUP, number)
@@ -235,7 +241,8 @@ def _check_group(profile: ProfileInfo, state: ProfileState, message: Any) -> Non
         raise InvalidArgument(
             f"group {message.group_id} has max_size {message.max_size}; '{profile.name}' allows {most}"
         )
-    slots, most = len(_slots(message)), min(message.max_size or profile.group_limit, profile.group_limit)
+    slots = sum(member.weight for member in message.members)
+    most = min(message.max_size or profile.group_limit, profile.group_limit)
     if slots > most:
         raise ResourceExhausted(
             f"{slots} members, by weight, in group {message.group_id}; the limit is {most}"

@@ -11,6 +11,7 @@ entries and cells over.
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +23,6 @@ from softswitch.p4runtime import action_profiles, cells, replication, tables
 from softswitch.p4runtime.cells import encode_data
 from softswitch.p4runtime.errors import (
     Aborted,
-    FailedPrecondition,
     InvalidArgument,
     RequestError,
     Unimplemented,
@@ -64,7 +64,7 @@ def acknowledge(bundle: Bundle, message: Any) -> None:
     """Discard a list that the controller has acknowledged; acknowledging it twice is no error."""
     subscription = bundle.digests.get(bundle.schema.find("digest", message.digest_id).id)
     if subscription is not None:
-        subscription.sent.pop(message.list_id, None)
+        subscription.forget(message.list_id)
 
 
 def due(bundle: Bundle, now_ns: int) -> Iterator[Any]:
@@ -96,18 +96,18 @@ def interval_s(bundle: Bundle | None) -> float | None:
 
 
 def look(bundle: Bundle) -> Iterator[Any]:
-    """Yield a StreamMessageResponse for each list of digests and for idle entries; lock the switch first."""
-    now_us = bundle.now_us()
+    """Yield a message for each list of digests and each table's idle entries; lock the switch first."""
+    now_us, since_epoch_ns = bundle.now_us(), time.time_ns()
     if bundle.digests:
         for digest in due(bundle, 1000 * now_us):
+            digest.timestamp = since_epoch_ns
             yield p4.StreamMessageResponse(digest=digest)
-    idle = [
-        tables.encoded(bundle, table, timeout.entry)
-        for (table, _, _), timeout in bundle.timeouts.items()
-        if _is_over(bundle, table, timeout, now_us)
-    ]
-    if idle:
-        notification = p4.IdleTimeoutNotification(table_entry=idle, timestamp=1000 * now_us)
+    idle: dict[str, Any] = {}
+    for (table, _, _), timeout in bundle.timeouts.items():
+        if _is_over(bundle, table, timeout, now_us):
+            of_table = idle.setdefault(table, p4.IdleTimeoutNotification(timestamp=since_epoch_ns))
+            of_table.table_entry.append(tables.encoded(bundle, table, timeout.entry))
+    for notification in idle.values():
         yield p4.StreamMessageResponse(idle_timeout_notification=notification)
 
 
@@ -219,19 +219,32 @@ def read(device: Device, entity: Any) -> list[Any]:
         return [p4.Entity(**{name: found}) for found in KINDS[name].read(device.bundle, message)]
 
 
-def write_batch(device: Device, updates: Sequence[Any], *, all_or_none: bool) -> list[RequestError | None]:
+def write_batch(
+    device: Device,
+    updates: Sequence[Any],
+    *,
+    all_or_none: bool,
+    permit: Callable[[Any], None],
+) -> list[RequestError | None]:
     """Apply updates in order; return the error of each, or None.
 
     With `all_or_none`, the first error reverts the earlier writes, all other updates fail as `Aborted`, and
     no packet sees an intermediate state.
+
+    Args:
+        device: The device.
+        updates: The updates.
+        all_or_none: Whether the updates are applied together or not at all.
+        permit: Raises RequestError if the sender may not write an entity.
     """
     if not all_or_none:
-        return [outcome(write, device, update) for update in updates]
+        return [outcome(permit, each.entity) or outcome(write, device, each) for each in updates]
     undo: list[tuple[int, Any]] = []
     with device.switch.locked():
         for number, update in enumerate(updates):
             entity = update.entity
             try:
+                permit(entity)
                 inverse = _inverse(device, update.type, entity)
                 _apply(device, update.type, entity)
             except RequestError as error:
@@ -342,30 +355,34 @@ def _written(bundle: Bundle, update: Any, client: str) -> Written | None:
 def carry_over(old: Bundle, new: Bundle) -> None:
     """Copy the state of objects that both programs have from `old` to `new`; lock the switch first.
 
-    Raises FailedPrecondition if `new` cannot take an entry, for example of a table whose key has
+    Raises InvalidArgument if `new` cannot take an entry, for example of a table whose key has
     changed, or gives an object's id to another object; `new` is then unusable.
     """
     _check_ids(old, new)
     new.groups.update(old.groups)
     new.sessions.update(old.sessions)
     new.digests.update({id_: kept for id_, kept in old.digests.items() if id_ in new.schema.digests})
+    for id_, table in old.schema.tables.items():
+        if id_ in new.schema.tables and not (table.const_entries or new.schema.tables[id_].const_entries):
+            for entry in new.pipeline.entries(table.name):  # the new program's own
+                new.pipeline.delete(table.name, entry)
     for name, write, messages in _all_written(old, new):
         for kind, message in messages:
             try:
                 write(new, kind, message)
             except RequestError as error:
-                raise FailedPrecondition(f"{name} cannot be kept: {error}") from error
+                raise InvalidArgument(f"{name} cannot be kept: {error}") from error
     _copy_cells(old, new)
 
 
 def _check_ids(old: Bundle, new: Bundle) -> None:
-    """Raise FailedPrecondition if an id names different objects in the two programs: messages use ids."""
+    """Raise InvalidArgument if an id names different objects in the two programs: messages use ids."""
     kinds = new.schema.by_kind()
     for kind, objects in old.schema.by_kind().items():
         for id_, item in objects.items():
             other = kinds[kind].get(id_)
             if other is not None and other.name != item.name:
-                raise FailedPrecondition(
+                raise InvalidArgument(
                     f"{kind} 0x{id_:08x} is '{item.name}' in the old program, '{other.name}' in the new one"
                 )
 
@@ -391,7 +408,10 @@ def _all_written(old: Bundle, new: Bundle) -> list[tuple[str, Any, list[tuple[in
         (modify, found)
         for table in kept
         if not table.const_default
-        and old.pipeline.default(table.name) != old.program.tables[table.name].default
+        and (
+            (table.name, None, 0) in old.metadata
+            or old.pipeline.default(table.name) != old.program.tables[table.name].default
+        )
         for found in tables.before(old, p4.TableEntry(table_id=table.id, is_default_action=True))
     ]
     return [

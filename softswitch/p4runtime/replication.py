@@ -31,12 +31,12 @@ def write(bundle: Bundle, switch: Switch | None, kind: int, message: Any) -> Non
         kind: Kind of the update.
         message: The entity.
     """
+    gone = kind == p4.Update.DELETE
     match message.WhichOneof("type"):
         case "multicast_group_entry":
             entry = message.multicast_group_entry
             _write(bundle.groups, "multicast group", entry.multicast_group_id, kind, entry)
             if switch is not None:
-                gone = kind == p4.Update.DELETE
                 switch.set_multicast_group(entry.multicast_group_id, None if gone else members(entry))
         case "clone_session_entry":
             entry = message.clone_session_entry
@@ -48,7 +48,6 @@ def write(bundle: Bundle, switch: Switch | None, kind: int, message: Any) -> Non
                 raise InvalidArgument(f"class_of_service is {entry.class_of_service}; classes are 0 to 7")
             _write(bundle.sessions, "clone session", entry.session_id, kind, entry)
             if switch is not None:
-                gone = kind == p4.Update.DELETE
                 switch.set_clone_session(
                     entry.session_id, None if gone else members(entry), entry.packet_length_bytes
                 )

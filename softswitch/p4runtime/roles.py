@@ -15,6 +15,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -32,6 +33,68 @@ MAX_STREAMS = 64
 """Maximum number of connected controllers of one role; each one occupies a thread of the server."""
 
 
+NAME = "stratum.P4RoleConfig"
+
+_ID_OF = {
+    "table_entry": "table_entry.table_id",
+    "direct_counter_entry": "direct_counter_entry.table_entry.table_id",
+    "direct_meter_entry": "direct_meter_entry.table_entry.table_id",
+    "counter_entry": "counter_entry.counter_id",
+    "meter_entry": "meter_entry.meter_id",
+    "register_entry": "register_entry.register_id",
+    "action_profile_member": "action_profile_member.action_profile_id",
+    "action_profile_group": "action_profile_group.action_profile_id",
+    "value_set_entry": "value_set_entry.value_set_id",
+    "digest_entry": "digest_entry.digest_id",
+}
+"""The field of a ``p4.v1.Entity`` with the id of its object, by the entity's kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleConfig:
+    """A role's permissions.
+
+    The role may write the objects whose ids are in `exclusive` or `shared`; no other role may write the
+    objects in `exclusive`. It receives the digests and idle notifications of all these objects. If
+    `receives_packets` is True, the role receives PacketIns: all PacketIns or, with a `packet_filter`
+    (metadata id, value), only those with this value in this metadata field. `message` is the configuration as
+    it was received. A role that is not `limited` may write and receives everything.
+    """
+
+    exclusive: frozenset[int] = frozenset()
+    shared: frozenset[int] = frozenset()
+    packet_filter: tuple[int, bytes] | None = None
+    receives_packets: bool = False
+    loads_programs: bool = False
+    message: Any = None
+    limited: bool = True
+
+    def check_write(self, entity: Any) -> None:
+        """Raise PermissionDenied if this role may not write an entity.
+
+        Every role may write multicast groups and clone sessions.
+        """
+        path = _ID_OF.get(entity.WhichOneof("entity"))
+        if self.limited and path and (id_ := attrgetter(path)(entity)) not in self.exclusive | self.shared:
+            raise PermissionDenied(f"0x{id_:08x} is not among the ids of this role's configuration")
+
+    def hears(self, message: Any) -> bool:
+        """Return True if a stream message with digests or idle entries is for this role."""
+        idle = message.idle_timeout_notification.table_entry
+        id_ = idle[0].table_id if idle else message.digest.digest_id
+        return not self.limited or id_ in self.exclusive | self.shared
+
+    def takes(self, packet: Any) -> bool:
+        """Return True if a PacketIn is for this role."""
+        if not self.receives_packets or self.packet_filter is None:
+            return self.receives_packets
+        return any((m.metadata_id, m.value) == self.packet_filter for m in packet.metadata)
+
+
+FULL = RoleConfig(receives_packets=True, loads_programs=True, limited=False)
+"""The permissions of a role without a configuration."""
+
+
 class StreamStanding(Enum):
     """A controller's status, as an arbitration notification of P4Runtime tells it."""
 
@@ -42,18 +105,24 @@ class StreamStanding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A notification to `client` about its status. `highest`: highest election id of a primary so far."""
+    """A notification to `client` about its status.
+
+    `highest` is the highest election id of a primary so far, `config` the configuration that the last primary
+    gave its role.
+    """
 
     client: Any
     role: str
     standing: StreamStanding
     highest: int | None
+    config: RoleConfig = FULL
 
 
 @dataclass(slots=True)
 class _Role:
     clients: dict[Hashable, int | None] = field(default_factory=dict)
     highest: int | None = None
+    config: RoleConfig = FULL
 
     def primary(self) -> Hashable | None:
         if self.highest is None:
@@ -68,8 +137,16 @@ class Arbitration:
         self._roles: dict[str, _Role] = {}
         self._role_of: dict[Hashable, str] = {}
 
-    def update(self, client: Hashable, role_name: str, election_id: int | None) -> list[Notification]:
+    def update(
+        self, client: Hashable, role_name: str, election_id: int | None, config: RoleConfig = FULL
+    ) -> list[Notification]:
         """Process a MasterArbitrationUpdate; a client without an election id never becomes primary.
+
+        Args:
+            client: The client.
+            role_name: Name of the client's role.
+            election_id: The client's election id, or None.
+            config: The role's configuration, from now on if the client is the primary.
 
         Returns the notifications to send. Raises RequestError if the client's stream must end; call `leave`
         for the client then.
@@ -91,7 +168,7 @@ class Arbitration:
         self._role_of[client] = role_name
         role.clients[client] = election_id
         if election_id is not None and (role.highest is None or election_id >= role.highest):
-            role.highest = election_id
+            role.highest, role.config = election_id, config
             return self._notifications(role_name)
         return self._notifications(role_name) if before == client else [self._notification(role_name, client)]
 
@@ -121,17 +198,21 @@ class Arbitration:
         if election_id != role.highest:
             raise PermissionDenied(f"election id {election_id} is not the primary's, which is {role.highest}")
 
-    def primary(self, role_name: str) -> Hashable | None:
-        """Return the primary of a role."""
-        return self._roles[role_name].primary() if role_name in self._roles else None
+    def config(self, role_name: str) -> RoleConfig:
+        """Return the configuration of a role."""
+        return self._roles[role_name].config
+
+    def configs(self) -> dict[str, RoleConfig]:
+        """Return the configurations of all roles that have connected clients."""
+        return {name: role.config for name, role in self._roles.items() if role.clients}
 
     def role_of(self, client: Hashable) -> str | None:
         """Return the role of a client."""
         return self._role_of.get(client)
 
-    def primaries(self) -> list[Any]:
-        """Return the primary of every role that has one."""
-        return [p for p in (role.primary() for role in self._roles.values()) if p is not None]
+    def primaries(self) -> list[tuple[Any, RoleConfig]]:
+        """Return the primary of every role that has one, with the role's configuration."""
+        return [(p, role.config) for role in self._roles.values() if (p := role.primary()) is not None]
 
     def is_primary(self, client: Hashable) -> bool:
         """Return True if `client` is the primary of its role."""
@@ -158,64 +239,13 @@ class Arbitration:
             if primary == client
             else StreamStanding.BACKUP
         )
-        return Notification(client, role_name, standing, role.highest)
+        return Notification(client, role_name, standing, role.highest, role.config)
 
 
-NAME = "stratum.P4RoleConfig"
-
-_ID_OF = {
-    "table_entry": "table_id",
-    "counter_entry": "counter_id",
-    "meter_entry": "meter_id",
-    "register_entry": "register_id",
-    "action_profile_member": "action_profile_id",
-    "action_profile_group": "action_profile_id",
-    "value_set_entry": "value_set_id",
-    "digest_entry": "digest_id",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class RoleConfig:
-    """A role's permissions.
-
-    The role may write the objects whose ids are in `exclusive` or `shared`; no other role may write the
-    objects in `exclusive`. If `receives_packets` is True, the role receives PacketIns: all PacketIns or, with
-    a `packet_filter` (metadata id, value), only those with this value in this metadata field.
-    """
-
-    exclusive: frozenset[int] = frozenset()
-    shared: frozenset[int] = frozenset()
-    packet_filter: tuple[int, bytes] | None = None
-    receives_packets: bool = False
-    loads_programs: bool = False
-
-    def check_write(self, entity: Any) -> None:
-        """Raise PermissionDenied if this role may not write an entity.
-
-        Every role may write multicast groups and clone sessions.
-        """
-        kind = entity.WhichOneof("entity")
-        if kind in ("direct_counter_entry", "direct_meter_entry"):
-            id_ = getattr(entity, kind).table_entry.table_id
-        elif kind in _ID_OF:
-            id_ = getattr(getattr(entity, kind), _ID_OF[kind])
-        else:
-            return
-        if id_ not in self.exclusive | self.shared:
-            raise PermissionDenied(f"0x{id_:08x} is not among the ids of this role's configuration")
-
-    def takes(self, packet: Any) -> bool:
-        """Return True if a PacketIn is for this role."""
-        if not self.receives_packets or self.packet_filter is None:
-            return self.receives_packets
-        return any((m.metadata_id, m.value) == self.packet_filter for m in packet.metadata)
-
-
-def decode_role(role: Any) -> RoleConfig | None:
-    """Return the configuration of a ``p4.v1.Role``; None: full permissions. Raises InvalidArgument."""
+def decode_role(role: Any) -> RoleConfig:
+    """Return the configuration of a ``p4.v1.Role``. Raises InvalidArgument."""
     if not role.HasField("config"):
-        return None
+        return FULL
     if not role.name:
         raise InvalidArgument("the default role may do everything: it takes no configuration")
     message = _message_class()()
@@ -231,19 +261,20 @@ def decode_role(role: Any) -> RoleConfig | None:
     return RoleConfig(
         frozenset(message.exclusive_p4_ids),
         frozenset(message.shared_p4_ids),
-        (chosen.metadata_id, chosen.value) if message.HasField("packet_in_filter") else None,
+        (chosen.metadata_id, chosen.value.lstrip(b"\0") or b"\0")
+        if message.HasField("packet_in_filter")
+        else None,
         message.receives_packet_ins,
         message.can_push_pipeline,
+        role.config,
     )
 
 
-def check_apart(name: str, config: RoleConfig | None, others: dict[str, RoleConfig | None]) -> None:
+def check_apart(name: str, config: RoleConfig, others: dict[str, RoleConfig]) -> None:
     """Raise InvalidArgument if role `name` and another role claim the same id, at least one exclusively."""
     for other_name, other in others.items():
-        if config is None or other is None or other_name == name:
-            continue
         both = config.exclusive & (other.exclusive | other.shared) | config.shared & other.exclusive
-        if both:
+        if both and other_name != name:
             raise InvalidArgument(
                 f"roles '{name}' and '{other_name}' both claim 0x{min(both):08x}, at least one exclusively"
             )

@@ -11,7 +11,7 @@ import queue
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +35,9 @@ MAX_MESSAGE = 64 << 20
 MAX_UNREAD = 64 << 20
 """Maximum number of unread bytes of one stream; further messages to its client are dropped."""
 
+
+MAX_READS = 16
+"""Maximum number of reads whose answers clients are taking at a time; further ones wait."""
 
 CODES: Final = {
     errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
@@ -103,8 +106,11 @@ _GRACE_S = 2.0
 _STATUS_BYTES = 5000
 """Maximum size in bytes of a batch's errors: in base64, they must fit in the 8 KiB that clients accept."""
 
-_ERROR_BYTES = 60
-"""Size in bytes of one error in a batch's status, without the error's text."""
+_OK_BYTES, _ERROR_BYTES = 36, 60
+"""Size in bytes of one update in a batch's status: without an error, and with one but without its text."""
+
+_MORE_BYTES = 75
+"""Bytes that clients of larger batches accept per update, if they follow the specification's advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +162,10 @@ class Service:
         self.device = device
         self._servicer = _Servicer(device, serving.device_id, serving.journal)
         self._threads = ThreadPoolExecutor(roles.MAX_STREAMS + 16, thread_name_prefix="p4runtime")
+        self._readers = ThreadPoolExecutor(MAX_READS, thread_name_prefix="p4runtime-read")
         self._server = grpc.server(
             self._threads,
-            interceptors=[_UndecodedStreams()],
+            interceptors=[_Handlers(self._readers)],
             options=[
                 ("grpc.max_receive_message_length", MAX_MESSAGE),  # a program may exceed the default 4 MB
                 ("grpc.so_reuseport", 0),  # requests to one port would go to either of two switches at random
@@ -190,22 +197,35 @@ class Service:
         self._servicer.end_streams()
         # With a time limit: gRPC can miscount its calls and then wait for ever.
         self._server.stop(grace=_GRACE_S).wait(2 * _GRACE_S)
-        self._threads.shutdown(wait=False)
+        for threads in (self._threads, self._readers):
+            threads.shutdown(wait=False)
 
 
-class _UndecodedStreams(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Decodes the messages of streams by `_decode_stream_message`, so that gRPC finds no invalid message.
+class _Handlers(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
+    """Changes how gRPC handles methods whose requests or answers are streams.
 
-    After an invalid message, gRPC would end the stream itself, then ask this service to end it. If nothing
-    was sent before, the second end would never complete, and the server would not stop.
+    Requests are decoded by `_decode_stream_message`, so that gRPC finds no invalid message. After an invalid
+    message, gRPC would end the stream itself, then ask this service to end it. If nothing was sent before,
+    the second end would never complete, and the server would not stop.
+
+    Reads have threads of their own: each holds one until its client has taken the answer, or has gone.
     """
+
+    def __init__(self, readers: ThreadPoolExecutor) -> None:
+        self._readers = readers
 
     def intercept_service(self, continuation: Any, call: Any) -> Any:
         handler = continuation(call)
-        if handler is None or not handler.request_streaming or not call.method.startswith(_OURS):
+        if handler is None or not handler.response_streaming or not call.method.startswith(_OURS):
             return handler
-        return grpc.stream_stream_rpc_method_handler(
-            handler.stream_stream, _decode_stream_message, handler.response_serializer
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                handler.stream_stream, _decode_stream_message, handler.response_serializer
+            )
+        read: Any = partial(handler.unary_stream)
+        read.experimental_thread_pool = self._readers
+        return grpc.unary_stream_rpc_method_handler(
+            read, handler.request_deserializer, handler.response_serializer
         )
 
 
@@ -293,7 +313,6 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
         self._device_id = device_id
         self._arbitration = roles.Arbitration()
         self._streams: set[_Stream] = set()
-        self._role_configs: dict[Hashable, roles.RoleConfig | None] = {}
         self._watch = _Watch(self._look)
 
     # ------------------------------------------------------------------ configuration
@@ -301,18 +320,20 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
     def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
         try:
             self._check_device(request.device_id)
-            with self._device.mutex:
-                self._arbitration.check_primary(request.role, _election_id(request))
-                config = self._role_config(request.role)
-                if config is not None and not config.loads_programs:
-                    raise errors.PermissionDenied(f"role '{request.role}' may not load programs")
-            self._device.configure(request.action, request.config if request.HasField("config") else None)
+            config = request.config if request.HasField("config") else None
+            self._device.configure(request.action, config, partial(self._permit_load, request))
             loads = (p4.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT, request.COMMIT)
             if self._journal is not None and request.action in loads:
                 self._journal(Written("LOAD", client_of(context)))
         except RequestError as error:
             _abort(context, error)
         return p4.SetForwardingPipelineConfigResponse()
+
+    def _permit_load(self, request: Any) -> None:
+        with self._device.mutex:
+            self._arbitration.check_primary(request.role, _election_id(request))
+            if not self._arbitration.config(request.role).loads_programs:
+                raise errors.PermissionDenied(f"role '{request.role}' may not load programs")
 
     def GetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
         try:
@@ -346,12 +367,12 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
                 self._check_device(request.device_id)
                 self._arbitration.check_primary(request.role, _election_id(request))
                 _ = self._device.bundle
-                self._check_role(request)
                 prepared = prepare(self._device.bundle, request.updates, client) if self._journal else []
                 outcomes = entities.write_batch(
                     self._device,
                     request.updates,
                     all_or_none=request.atomicity != p4.WriteRequest.CONTINUE_ON_ERROR,
+                    permit=self._arbitration.config(request.role).check_write,
                 )
         except RequestError as error:
             _abort(context, error)
@@ -360,19 +381,8 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             for written, refused in zip(prepared, outcomes, strict=True):
                 if written is not None and refused is None:
                     self._journal(written)
-        if any(outcomes):
-            _abort_batch(context, "written", outcomes)
+        abort_batch(context, "written", outcomes)
         return p4.WriteResponse()
-
-    def _check_role(self, request: Any) -> None:
-        config = self._role_config(request.role)
-        if config is not None:
-            for update in request.updates:
-                config.check_write(update.entity)
-
-    def _role_config(self, role: str) -> roles.RoleConfig | None:
-        """Return the configuration of a role's primary, or None for full permissions."""
-        return self._role_configs.get(self._arbitration.primary(role))
 
     def Read(self, request: Any, context: Any) -> Iterator[Any]:
         found: list[Any] = []
@@ -388,8 +398,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             _abort(context, error)
         for start in range(0, len(found), _ENTITIES_PER_MESSAGE):
             yield p4.ReadResponse(entities=found[start : start + _ENTITIES_PER_MESSAGE])
-        if any(outcomes):
-            _abort_batch(context, "read", outcomes)
+        abort_batch(context, "read", outcomes)
 
     # ------------------------------------------------------------------ streams
 
@@ -413,7 +422,6 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
         finally:
             with self._device.mutex:
                 self._streams.discard(stream)
-                self._role_configs.pop(stream, None)
                 self._notify(self._arbitration.leave(stream))
         if failure is not None:
             _abort(context, failure)
@@ -449,17 +457,14 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
 
     def _arbitrate(self, stream: _Stream, message: Any) -> None:
         with self._device.mutex:
+            if message.device_id != self._device_id and self._arbitration.role_of(stream) is not None:
+                raise errors.FailedPrecondition(
+                    f"this stream is for device {self._device_id}; open another one for {message.device_id}"
+                )
             self._check_device(message.device_id)
-            config = roles.decode_role(message.role)
-            claimed = {
-                role: known
-                for other, known in self._role_configs.items()
-                if (role := self._arbitration.role_of(other)) is not None
-            }
-            roles.check_apart(message.role.name, config, claimed)
-            notifications = self._arbitration.update(stream, message.role.name, _election_id(message))
-            self._role_configs[stream] = config
-            self._notify(notifications)
+            role, config = message.role.name, roles.decode_role(message.role)
+            roles.check_apart(role, config, self._arbitration.configs())
+            self._notify(self._arbitration.update(stream, role, _election_id(message), config))
 
     def _notify(self, notifications: Iterable[roles.Notification]) -> None:
         for notification in notifications:
@@ -470,6 +475,8 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             )
             if notification.role:
                 message.role.name = notification.role
+            if notification.config.limited:
+                message.role.config.CopyFrom(notification.config.message)
             if notification.highest is not None:
                 message.election_id.high = notification.highest >> 64
                 message.election_id.low = notification.highest & (2**64 - 1)
@@ -502,8 +509,9 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
                 with self._device.switch.locked():
                     found = list(entities.look(bundle))
                 for message in found:
-                    for stream in self._arbitration.primaries():
-                        stream.offer(message)
+                    for stream, config in self._arbitration.primaries():
+                        if config.hears(message):
+                            stream.offer(message)
             return entities.interval_s(bundle)
 
     def _complain(self, stream: _Stream, error: RequestError, message: Any) -> None:
@@ -517,9 +525,8 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             if bundle is None:
                 return
             message = translate.to_packet_in(bundle.schema, frame)
-            for stream in self._arbitration.primaries():
-                config = self._role_configs.get(stream)
-                if config is None or config.takes(message):
+            for stream, config in self._arbitration.primaries():
+                if config.takes(message):
                     stream.offer(p4.StreamMessageResponse(packet=message))
 
     def end_streams(self) -> None:
@@ -548,27 +555,39 @@ def _abort(context: Any, error: RequestError) -> NoReturn:
     raise AssertionError("abort does not return")
 
 
-def _abort_batch(context: Any, done: str, outcomes: list[RequestError | None]) -> NoReturn:
-    """End a batch, some of whose updates or reads failed, with status UNKNOWN.
+def abort_batch(
+    context: Any,
+    done: str,
+    outcomes: Sequence[RequestError | None],
+    error_type: Any = p4.Error,
+    most_errors: int | None = None,
+) -> None:
+    """End a batch with status UNKNOWN if some of its updates or reads failed.
 
-    The status has one ``p4.v1.Error`` for each update or read of the batch.
+    The status has an error for each update or read of the batch, or for those before the last shown error.
+
+    Args:
+        context: The call.
+        done: What was done, in the error's text.
+        outcomes: The error of each update or read, or None.
+        error_type: The type of an error's message.
+        most_errors: Number of errors to show; None: all.
     """
-    failed = [error for error in outcomes if error]
-    text = f"{len(failed)} of {len(outcomes)} could not be {done}: {failed[0]}"[: _STATUS_BYTES // 8]
-    room = max(0, _STATUS_BYTES - _ERROR_BYTES * len(outcomes)) // len(failed)
-    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=text)
-    for error in outcomes:
-        detail = p4.Error()
+    failed = [number for number, error in enumerate(outcomes) if error]
+    if not failed:
+        return
+    text = f"{len(failed)} of {len(outcomes)} could not be {done}: {outcomes[failed[0]]}"
+    many = most_errors is not None and len(failed) >= most_errors
+    shown = outcomes[: failed[:most_errors][-1] + 1] if many else outcomes
+    least = _OK_BYTES * len(shown) + (_ERROR_BYTES - _OK_BYTES) * len(failed)
+    most = _STATUS_BYTES if least < _STATUS_BYTES else _STATUS_BYTES + _MORE_BYTES * len(shown)
+    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=text[: _STATUS_BYTES // 8])
+    for error in shown:
+        detail = error_type()
         if error:
             detail.canonical_code = CODES[type(error)].value[0]
-            detail.message = str(error)[:room]
+            detail.message = str(error)[: (most - least) // len(failed)]
             detail.space = "ina"
         status.details.add().Pack(detail)
-    end_batch(context, status)
-
-
-def end_batch(context: Any, status: Any) -> NoReturn:
-    """End a call with the status code and the details of a ``google.rpc.Status`` of code UNKNOWN."""
     context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
     context.abort(grpc.StatusCode.UNKNOWN, status.message)
-    raise AssertionError("abort does not return")

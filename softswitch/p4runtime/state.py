@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 from p4src.messages import p4runtime_pb2 as p4
@@ -34,44 +35,48 @@ class Subscription:
     """A controller's subscription to one digest, with its unsent data and its unacknowledged lists."""
 
     entry: Any
-    waiting: list[Any] = field(default_factory=list)
+    waiting: dict[bytes, Any] = field(default_factory=dict)
+    """Data by its serialization, in the order in which the program sent it."""
     since_ns: int = 0
-    sent: dict[int, tuple[int, frozenset[bytes]]] = field(default_factory=dict)
+    sent: dict[int, tuple[int, list[bytes]]] = field(default_factory=dict)
     """Time in nanoseconds and data of each unacknowledged list, by list id."""
+    known: set[bytes] = field(default_factory=set)
+    """The data of all unacknowledged lists."""
     next_list: int = 1
 
     def offer(self, data: Any, now_ns: int) -> None:
         """Queue a digest sent by the program, unless the same data is queued or unacknowledged."""
         key = data.SerializeToString(deterministic=True)
-        if any(key in known for _, known in self.sent.values()):
-            return
-        if len(self.waiting) >= MAX_WAITING or (self._suppresses() and data in self.waiting):
+        if len(self.waiting) >= MAX_WAITING or key in self.waiting or key in self.known:
             return
         if not self.waiting:
             self.since_ns = now_ns
-        self.waiting.append(data)
+        self.waiting[key] = data
 
     def due(self, now_ns: int) -> Iterator[Any]:
         """Yield each list that is full or has reached its maximum waiting time."""
         config = self.entry.config
         limit = config.ack_timeout_ns
-        self.sent = {n: (at, known) for n, (at, known) in self.sent.items() if now_ns - at < limit}
+        for number in [number for number, (at, _) in self.sent.items() if now_ns - at >= limit]:
+            self.forget(number)
         most = min(config.max_list_size or MAX_WAITING, MAX_WAITING)
         while len(self.waiting) >= most or (self.waiting and now_ns - self.since_ns >= config.max_timeout_ns):
-            yield self._send(self.waiting[:most], now_ns)
-            del self.waiting[:most]
+            yield self._send(list(islice(self.waiting, most)), now_ns)
             self.since_ns = now_ns
 
-    def _suppresses(self) -> bool:
-        return bool(self.entry.config.ack_timeout_ns > 0)
+    def forget(self, number: int) -> None:
+        """Discard the list `number`, which the controller has acknowledged, or whose time is over."""
+        _, keys = self.sent.pop(number, (0, ()))
+        self.known.difference_update(keys)
 
-    def _send(self, data: list[Any], now_ns: int) -> Any:
+    def _send(self, keys: list[bytes], now_ns: int) -> Any:
         number = self.next_list
         self.next_list += 1
-        if self._suppresses():
-            known = frozenset(item.SerializeToString(deterministic=True) for item in data)
-            self.sent[number] = (now_ns, known)
-        return p4.DigestList(digest_id=self.entry.digest_id, list_id=number, data=data, timestamp=now_ns)
+        if self.entry.config.ack_timeout_ns > 0:
+            self.sent[number] = (now_ns, keys)
+            self.known.update(keys)
+        data = [self.waiting.pop(key) for key in keys]
+        return p4.DigestList(digest_id=self.entry.digest_id, list_id=number, data=data)
 
 
 Backend = Literal["auto", "compiled", "interpreter"]
@@ -280,7 +285,7 @@ class Device:
     def reload(self, source: str) -> None:
         """Load and run a preprocessed program; objects in both programs keep their entries and cells.
 
-        RECONCILE_AND_COMMIT does the same. Raises CompileError or PipelineError, or FailedPrecondition if the
+        RECONCILE_AND_COMMIT does the same. Raises CompileError or PipelineError, or InvalidArgument if the
         new program cannot take an entry; the old program then stays.
         """
         self._reconcile(self._own(source))
@@ -296,36 +301,37 @@ class Device:
         schema = schemas.from_p4info(info)
         return Bundle(config, program, schema, pipeline, now_us=self.switch.now_us)
 
-    def configure(self, action: int, config: Any) -> None:
-        """Apply one SetForwardingPipelineConfig `action`; on any error nothing has changed."""
+    def configure(self, action: int, config: Any, permit: Callable[[], None] = lambda: None) -> None:
+        """Apply one SetForwardingPipelineConfig `action`; on any error nothing has changed.
+
+        `permit` raises RequestError if the sender may not do this. It is called again when the program is
+        compiled, because another controller may have become primary meanwhile.
+        """
+        permit()
         request = p4.SetForwardingPipelineConfigRequest
-        if config is None and action != request.COMMIT and action in request.Action.values()[1:]:
+        if action not in request.Action.values()[1:]:
+            raise InvalidArgument(
+                f"action {action} is not a pipeline config action, such as VERIFY_AND_COMMIT"
+            )
+        if config is None and action != request.COMMIT:
             raise InvalidArgument(f"{request.Action.Name(action)} needs a config: P4Info and P4 source")
-        match action:
-            case request.VERIFY:
-                self._prepare(config)
-            case request.VERIFY_AND_SAVE:
-                bundle = self._prepare(config)
-                with self.writing():
-                    self._saved = bundle
-            case request.VERIFY_AND_COMMIT:
-                self._commit(self._prepare(config))
-            case request.COMMIT:
-                if config is not None:
-                    raise InvalidArgument("COMMIT takes no config: it commits the saved config")
-                with self.mutex:
+        if config is not None and action == request.COMMIT:
+            raise InvalidArgument("COMMIT takes no config: it commits the saved config")
+        bundle = config and prepare(config, self._loading, now_us=self.switch.now_us)
+        with self.mutex:
+            permit()
+            match action:
+                case request.VERIFY_AND_SAVE:
+                    with self.writing():
+                        self._saved = bundle
+                case request.VERIFY_AND_COMMIT:
+                    self._commit(bundle)
+                case request.COMMIT:
                     if self._saved is None:
                         raise NotFound("no config is saved; VERIFY_AND_SAVE one before COMMIT")
                     self._commit(self._saved)
-            case request.RECONCILE_AND_COMMIT:
-                self._reconcile(self._prepare(config))
-            case _:
-                raise InvalidArgument(
-                    f"action {action} is not a pipeline config action, such as VERIFY_AND_COMMIT"
-                )
-
-    def _prepare(self, config: Any) -> Bundle:
-        return prepare(config, self._loading, now_us=self.switch.now_us)
+                case request.RECONCILE_AND_COMMIT:
+                    self._reconcile(bundle)
 
     def _reconcile(self, bundle: Bundle) -> None:
         with self.mutex, self.switch.locked():

@@ -23,17 +23,17 @@ from softswitch.p4runtime.state import Bundle, EntryKey, Timeout
 _INSERT, _MODIFY, _DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE
 _NO_ACTION = ir.Invocation("NoAction", ())
 _EVERYTHING = p4.TableEntry(counter_data=p4.CounterData(), meter_config=p4.MeterConfig())
-_MOST_MESSAGES = 1 << 16
-"""Maximum number of entries with cached messages: far more than a program usually has."""
-"""`_EVERYTHING` is a read request for all fields that a write can set."""
+"""A read request for all fields that a write can set."""
+_MOST_MESSAGES = 1 << 16  # far more entries than a program usually has
 
 
 def write(bundle: Bundle, kind: int, message: Any) -> None:
     """Apply one update of a table entry; on an error the table is unchanged."""
     table = translate.table(bundle.schema, message.table_id)
-    if message.is_const:
+    deletes = kind == _DELETE  # fields other than the key are ignored
+    if message.is_const and not deletes:
         raise InvalidArgument("is_const is set by the switch; leave it false in writes")
-    brings_more = _brings_resources(message)
+    brings_more = not deletes and _brings_resources(message)
     if brings_more:
         _check_resources(table, message)
     entry = None
@@ -45,12 +45,12 @@ def write(bundle: Bundle, kind: int, message: Any) -> None:
         entry = _insert(bundle, table, message)
     elif kind == _MODIFY:
         entry = _modify(bundle, table, message)
-    elif kind == _DELETE:
+    elif deletes:
         _delete(bundle, table, message)
         return
     else:
         raise InvalidArgument("the update has no type; it must be INSERT, MODIFY or DELETE")
-    if brings_more or table.idle_timeout:
+    if brings_more or table.idle_timeout or table.direct_meter is not None:
         _write_resources(bundle, table, entry, message)
 
 
@@ -76,6 +76,7 @@ def before(bundle: Bundle, message: Any) -> list[Any]:
     if message.is_default_action:
         found = translate.default_entry(bundle.schema, table, bundle.pipeline.default(table.name))
         found.ClearField("is_const")
+        _recall(bundle, (table.name, None, 0), found)
         _describe(bundle, table, None, _EVERYTHING, found)
         return [found]
     try:
@@ -287,11 +288,15 @@ def _check_resources(table: TableSchema, message: Any) -> None:
 
 
 def _write_resources(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None, message: Any) -> None:
-    """Set the counter, the meter and the idle timeout of an entry from `message`."""
+    """Set the counter, the meter and the idle timeout of an entry from `message`.
+
+    A field that is not set leaves the counter as it is, and removes the rates and the timeout.
+    """
     if message.HasField("counter_data"):
         bundle.pipeline.write_direct_counter(table.name, entry, *cells.counts(message.counter_data))
-    if message.HasField("meter_config"):
-        bundle.pipeline.configure_direct_meter(table.name, entry, cells.rates(message.meter_config))
+    if table.direct_meter is not None:
+        rates = cells.rates(message.meter_config) if message.HasField("meter_config") else None
+        bundle.pipeline.configure_direct_meter(table.name, entry, rates)
     if table.idle_timeout and entry is not None:
         key = (table.name, entry.patterns, entry.priority)
         bundle.pipeline.write_last_hit(table.name, entry, bundle.now_us())

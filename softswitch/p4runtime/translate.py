@@ -127,19 +127,36 @@ def match_key(table: TableSchema, matches: Sequence[Any]) -> tuple[ir.Pattern, .
 
 
 def _match_by_id(table: TableSchema, matches: Sequence[Any]) -> tuple[ir.Pattern, ...]:
-    given: dict[int, Any] = {}
-    by_id = {f.id: f for f in table.fields}
-    for m in matches:
-        if m.field_id not in by_id:
-            raise InvalidArgument(
-                f"table '{table.name}' has no match field {m.field_id}; {listing('field', table.fields)}"
-            )
-        if m.field_id in given:
-            raise InvalidArgument(f"{by_id[m.field_id].label} is given twice")
-        given[m.field_id] = m
+    given = _by_id(matches, "field_id", f"table '{table.name}'", "match field", table.fields)
     return tuple(
         _pattern(table, f, given[f.id]) if f.id in given else _omitted(table, f) for f in table.fields
     )
+
+
+def _by_id(
+    messages: Sequence[Any], field: str, owner: str, kind: str, known: Sequence[FieldInfo | ParamInfo]
+) -> dict[int, Any]:
+    """Return the parts of a message by their ids.
+
+    Args:
+        messages: The parts.
+        field: Name of the parts' field with the id.
+        owner: The object that the message is for, in errors.
+        kind: What the parts are, in errors.
+        known: All parts that the object has.
+
+    Raises InvalidArgument if the object does not have a part, or a part is given twice.
+    """
+    names = {each.id: each.name for each in known}
+    found: dict[int, Any] = {}
+    for message in messages:
+        id_ = getattr(message, field)
+        if id_ not in names:
+            raise InvalidArgument(f"{owner} has no {kind} {id_}; {listing(kind, known)}")
+        if id_ in found:
+            raise InvalidArgument(f"{kind} '{names[id_]}' of {owner} is given twice")
+        found[id_] = message
+    return found
 
 
 def priority(table: TableSchema, value: int) -> int:
@@ -211,22 +228,12 @@ def _arguments(action: ActionInfo, given: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _arguments_by_id(action: ActionInfo, sent: Sequence[Any]) -> tuple[int, ...]:
-    by_id = {p.id: (p, label) for p, label in zip(action.params, action.labels, strict=True)}
-    values: dict[int, int] = {}
-    for given in sent:
-        if given.param_id not in by_id:
-            raise InvalidArgument(
-                f"action '{action.name}' has no parameter {given.param_id};"
-                f" {listing('parameter', action.params)}"
-            )
-        param, label = by_id[given.param_id]
-        if param.id in values:
-            raise InvalidArgument(f"{label} is given twice")
-        values[param.id] = decode(given.value, param.width, label)
-    missing = ", ".join(f"'{p.name}'" for p in action.params if p.id not in values)
+    given = _by_id(sent, "param_id", f"action '{action.name}'", "parameter", action.params)
+    missing = ", ".join(f"'{p.name}'" for p in action.params if p.id not in given)
     if missing:
         raise InvalidArgument(f"action '{action.name}' lacks a value for {missing}")
-    return tuple(values[p.id] for p in action.params)
+    pairs = zip(action.params, action.labels, strict=True)
+    return tuple(decode(given[p.id].value, p.width, label) for p, label in pairs)
 
 
 def _omitted(table: TableSchema, f: FieldInfo) -> ir.Pattern:
@@ -289,21 +296,13 @@ def _lpm(f: FieldInfo, message: Any, what: str) -> ir.Pattern:
 def from_packet_out(schema: Schema, message: Any) -> bytes:
     """Build the frame of a PacketOut, for the CPU port. Raises InvalidArgument if the metadata do not fit."""
     fields = schema.packet_headers.get("packet_out", ())
-    by_id = {f.id: f for f in fields}
-    values: dict[int, int] = {}
-    for metadata in message.metadata:
-        if metadata.metadata_id not in by_id:
-            raise InvalidArgument(
-                f"packet_out has no metadata {metadata.metadata_id}; {listing('metadata field', fields)}"
-            )
-        field = by_id[metadata.metadata_id]
-        values[field.id] = decode(metadata.value, field.width, f"metadata '{field.name}'")
-    missing = [f.name for f in fields if f.id not in values]
+    given = _by_id(message.metadata, "metadata_id", "packet_out", "metadata field", fields)
+    missing = [f.name for f in fields if f.id not in given]
     if missing:
         raise InvalidArgument(f"packet_out lacks metadata {', '.join(missing)}")
     header = 0
     for f in fields:
-        header = header << f.width | values[f.id]
+        header = header << f.width | decode(given[f.id].value, f.width, f"metadata '{f.name}'")
     return header.to_bytes(_header_bytes(fields), "big") + bytes(message.payload)
 
 

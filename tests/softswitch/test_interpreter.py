@@ -76,14 +76,6 @@ def test_arithmetic(type_: ir.Bits, left: int, op: str, right: int, expected: in
 
 
 @pytest.mark.parametrize(
-    ("type_", "left", "op", "right", "expected"),
-    [(U8, 0xFF, "<", 1, 0), (S8, -1, "<", 1, 1), (S8, -1, ">=", -1, 1), (U8, 3, "!=", 3, 0)],
-)
-def test_comparison(type_: ir.Bits, left: int, op: str, right: int, expected: int) -> None:
-    assert evaluate(ir.Binary(BOOL, op, const(left, type_), const(right, type_), pos=POS)) == expected
-
-
-@pytest.mark.parametrize(
     ("expr", "expected"),
     [
         (ir.Cast(U16, const(-1, S8), pos=POS), 0xFFFF),
@@ -96,9 +88,13 @@ def test_comparison(type_: ir.Bits, left: int, op: str, right: int, expected: in
         (ir.Unary(S8, "-", const(-128, S8), pos=POS), -128),
         (ir.Unary(U8, "~", const(0x0F), pos=POS), 0xF0),
         (ir.Unary(BOOL, "!", const(0, BOOL), pos=POS), 1),
+        (ir.Binary(BOOL, "<", const(0xFF), const(1), pos=POS), 0),
+        (ir.Binary(BOOL, "<", const(-1, S8), const(1, S8), pos=POS), 1),
+        (ir.Binary(BOOL, ">=", const(-1, S8), const(-1, S8), pos=POS), 1),
+        (ir.Binary(BOOL, "!=", const(3), const(2), pos=POS), 1),
     ],
 )
-def test_conversions(expr: ir.Expr, expected: int) -> None:
+def test_conversions_and_comparisons(expr: ir.Expr, expected: int) -> None:
     assert evaluate(expr) == expected
 
 

@@ -150,6 +150,8 @@ def test_what_does_not_fit_is_refused(bundle: Bundle) -> None:
     action_profiles.write_member(bundle, INSERT, one)
     action_profiles.write_group(bundle, INSERT, group(bundle, 1, m1=1))
     tables.write(bundle, INSERT, entry(bundle, "C.hashed", 1, action_profile_group_id=1))
+    sized = group(bundle, 1, m1=1)
+    sized.max_size = 3
     cases: list[tuple[int, Any, type[RequestError]]] = [
         (INSERT, one, AlreadyExists),
         (MODIFY, member(bundle, "C.selector", 2, "C.to", 1), NotFound),
@@ -157,7 +159,10 @@ def test_what_does_not_fit_is_refused(bundle: Bundle) -> None:
         (INSERT, member(bundle, "C.profile", 1, "C.mark", 1), InvalidArgument),
         (INSERT, group(bundle, 2, m5=1), NotFound),
         (INSERT, group(bundle, 2, m1=0), InvalidArgument),
-        (INSERT, group(bundle, 2, m1=9), ResourceExhausted),
+        *((INSERT, group(bundle, 2, m1=weight), ResourceExhausted) for weight in (9, 2**31 - 1)),
+        (MODIFY, sized, InvalidArgument),
+        (INSERT, member(bundle, "C.selector", 0, "C.to", 1), InvalidArgument),
+        (INSERT, group(bundle, 0, m1=1), InvalidArgument),
         (DELETE, group(bundle, 1), FailedPrecondition),
         (DELETE, group(bundle, 2), NotFound),
         (INSERT, entry(bundle, "C.hashed", 2, action_profile_group_id=2), NotFound),
@@ -176,8 +181,8 @@ def test_what_does_not_fit_is_refused(bundle: Bundle) -> None:
     choices.add(action=to, weight=1, watch_port=b"\1")
     assert isinstance(refused(bundle, INSERT, bare), Unimplemented)
     choices[0].ClearField("watch_port")
-    choices[0].weight = 9
-    assert isinstance(refused(bundle, INSERT, bare), ResourceExhausted)
+    for choices[0].weight in (9, 2**31 - 1):
+        assert isinstance(refused(bundle, INSERT, bare), ResourceExhausted)
     bare.table_id = entry(bundle, "C.direct", 2).table_id
     assert isinstance(refused(bundle, INSERT, bare), InvalidArgument)
     assert sent(bundle, 1, 0, 0, 0) == 1

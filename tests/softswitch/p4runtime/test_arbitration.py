@@ -15,13 +15,12 @@ from p4src.messages import p4runtime_pb2 as p4
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, Serving, serve
 from softswitch.p4runtime.errors import (
-    FailedPrecondition,
     InvalidArgument,
     NotFound,
     PermissionDenied,
     ResourceExhausted,
 )
-from softswitch.p4runtime.roles import MAX_STREAMS, Arbitration, Notification, StreamStanding
+from softswitch.p4runtime.roles import FULL, MAX_STREAMS, Arbitration, Notification, StreamStanding
 from tests.softswitch.p4runtime.clients import Client, Names, Source, Stream, config, primary, refused
 from tests.softswitch.p4runtime.test_service import exact, probe
 
@@ -89,14 +88,9 @@ def test_roles_have_their_own_primaries() -> None:
     arbitration.update("b", "routing", 1)
     arbitration.check_primary("routing", 1)
     arbitration.check_primary("", 5)
-    assert arbitration.primaries() == ["a", "b"]
+    assert arbitration.primaries() == [("a", FULL), ("b", FULL)]
     with pytest.raises(NotFound, match="no controller has role 'other'"):
         arbitration.check_primary("other", 1)
-
-
-def test_a_stream_keeps_its_role() -> None:
-    with pytest.raises(FailedPrecondition, match="open another one for role 'routing'"):
-        arbitrated(("a", 5)).update("a", "routing", 5)
 
 
 def test_streams_are_limited() -> None:
@@ -158,9 +152,16 @@ def test_a_bad_arbitration_ends_the_stream(
         Stream(stub).arbitrate(election_id, **fields)
 
 
-def test_another_device_is_not_here(client: Client) -> None:
+def test_another_device_is_not_here_and_a_stream_keeps_device_and_role(
+    client: Client, service: Service, connect: Callable[[Service], Any]
+) -> None:
     with refused(grpc.StatusCode.NOT_FOUND, "no device 3 here; this switch is device 0"):
         client.write("INSERT", device_id=3)
+    for changed, what in (({"device_id": 3}, "for 3"), ({"role": "x"}, "for role 'x'")):
+        stream = Stream(connect(service))
+        stream.arbitrate(7)
+        with refused(grpc.StatusCode.FAILED_PRECONDITION, f"open another one {what}"):
+            stream.arbitrate(7, **changed)
 
 
 def test_a_service_closes_while_streams_are_open(
@@ -210,11 +211,3 @@ def test_a_backup_may_not_send_packets(client: Client) -> None:
     assert error.canonical_code == grpc.StatusCode.PERMISSION_DENIED.value[0]
     assert error.packet_out.packet_out.payload == b"x"
     stream.end()
-
-
-def test_packet_metadata_that_the_program_has_not_are_reported(client: Client) -> None:
-    with primary(client.stub, 2) as stream:
-        stream.send(packet=p4.PacketOut(metadata=[p4.PacketMetadata(metadata_id=3, value=b"\1")]))
-        error = stream.receive().error
-        assert error.canonical_code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
-        assert "no metadata 3" in error.message

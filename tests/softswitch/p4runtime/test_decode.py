@@ -69,9 +69,9 @@ def action(id_: int, *params: tuple[int, bytes]) -> Any:
         (
             ACL,
             [p4.FieldMatch(field_id=9)],
-            r"no match field 9; the fields are 'exact' \(1\), 'ternary' \(2\)",
+            r"no match field 9; the match fields are 'exact' \(1\), 'ternary' \(2\)",
         ),
-        (ACL, [EXACT, EXACT], "'exact' is given twice"),
+        (ACL, [EXACT, EXACT], "'exact' of table 'acl' is given twice"),
         (ACL, [lpm(b"\1", 16)], "'exact' of 'acl' is exact; the request gives lpm"),
         (ACL, [p4.FieldMatch(field_id=1)], "the request gives nothing"),
         (ACL, [EXACT, ternary(b"\1", b"\0")], "mask 0; leave a don't-care field out"),
@@ -92,7 +92,12 @@ def test_a_bad_match_is_refused(table: TableSchema, matches: list[Any], message:
     ("sent", "default", "kind", "message"),
     [
         (action(SET.id, (1, b"\1")), False, InvalidArgument, "'set' lacks a value for 'mac'"),
-        (action(SET.id, (1, b"\1"), (1, b"\1")), False, InvalidArgument, "'port' of 'set' is given twice"),
+        (
+            action(SET.id, (1, b"\1"), (1, b"\1")),
+            False,
+            InvalidArgument,
+            "'port' of action 'set' is given twice",
+        ),
         (
             action(SET.id, (7, b"\1")),
             False,
@@ -201,21 +206,11 @@ def test_a_table_keeps_so_many_actions_decoded() -> None:
     assert translate.called(SCHEMA, ACL, action(SET.id, (1, b"\1"), (2, b"\3"))).args == (1, 3)
 
 
-@given(st.integers(0, 2**256))
-def test_encoding_is_the_shortest_that_decodes_to_the_same(value: int) -> None:
+@given(st.integers(0, 2**256), st.integers(0, 10))
+def test_encoding_is_the_shortest_that_decodes_to_the_same(value: int, zeros: int) -> None:
     data = encode(value)
-    assert decode(data, 257, "x") == value
+    assert decode(bytes(zeros) + data, 257, "x") == value
     assert len(data) == 1 or data[0] != 0
-
-
-@given(st.integers(0, 2**48 - 1), st.integers(0, 10))
-def test_leading_zeros_change_nothing(value: int, zeros: int) -> None:
-    assert decode(bytes(zeros) + encode(value), 48, "x") == value
-
-
-@pytest.mark.parametrize(("value", "data"), [(0, b"\0"), (255, b"\xff"), (256, b"\1\0")])
-def test_examples_of_the_specification(value: int, data: bytes) -> None:
-    assert encode(value) == data
 
 
 @pytest.mark.parametrize(

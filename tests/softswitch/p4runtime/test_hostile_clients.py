@@ -10,11 +10,12 @@ import grpc
 import pytest
 
 from p4src.messages import p4runtime_pb2 as p4
+from p4src.messages import p4runtime_pb2_grpc
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, serve
 from softswitch.p4runtime.roles import MAX_STREAMS
 from softswitch.p4runtime.server import MAX_MESSAGE, MAX_UNREAD, _Stream
-from tests.softswitch.p4runtime.clients import PATIENCE_S, Client, Source, primary, refused
+from tests.softswitch.p4runtime.clients import PATIENCE_S, Client, Names, Source, primary, refused
 
 NO_MESSAGE = b"\xff\xff\xff"
 
@@ -68,14 +69,29 @@ def test_a_service_ends_after_bytes_that_are_no_messages(switch: Switch) -> None
     assert not closing.is_alive()
 
 
-@pytest.mark.parametrize("length", [0, 9217, 20_000])
-def test_a_packet_out_that_no_port_could_take_is_an_error(client: Client, length: int) -> None:
+@pytest.mark.parametrize(
+    ("packet", "message"),
+    [
+        *(
+            (
+                p4.PacketOut(payload=bytes(length)),
+                f"the frame has {length} bytes; this switch takes 1 to 9216",
+            )
+            for length in (0, 9217, 20_000)
+        ),
+        (
+            p4.PacketOut(metadata=[p4.PacketMetadata(metadata_id=3, value=b"\1")]),
+            "packet_out has no metadata field 3; there are no metadata fields",
+        ),
+    ],
+)
+def test_a_packet_out_that_no_port_could_take_is_an_error(client: Client, packet: Any, message: str) -> None:
     with primary(client.stub, 2) as stream:
-        stream.send(packet=p4.PacketOut(payload=bytes(length)))
+        stream.send(packet=packet)
         error = stream.receive().error
         assert error.canonical_code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
-        assert error.message == f"the frame has {length} bytes; this switch takes 1 to 9216"
-        assert len(error.packet_out.packet_out.payload) == length
+        assert error.message == message
+        assert error.packet_out.packet_out == packet
 
 
 def test_a_message_larger_than_the_limit_is_refused_with_both_sizes(
@@ -102,6 +118,21 @@ def test_a_client_that_does_not_read_costs_a_bounded_amount() -> None:
     for _ in range(10):
         stream.offer(large)
     assert stream.responses.qsize() == 3
+
+
+def test_answers_that_are_not_read_do_not_keep_others_from_being_served(
+    service: Service, client: Client, names: Names
+) -> None:
+    client.write("INSERT", names.entry("lpm_table", action=names.action("mark", b"1"), metadata=bytes(1000)))
+    request = p4.ReadRequest(entities=[names.entry("lpm_table")] * 1000)
+    with grpc.insecure_channel(
+        service.address, options=[("grpc.http2.bdp_probe", 0)]
+    ) as channel:  # no buffer
+        reader = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        calls = [reader.Read(request) for _ in range(MAX_STREAMS + 20)]
+        reader.Capabilities(p4.CapabilitiesRequest(), timeout=PATIENCE_S)
+        for call in calls:
+            call.cancel()
 
 
 def test_idle_streams_do_not_keep_others_from_being_served(service: Service, client: Client) -> None:

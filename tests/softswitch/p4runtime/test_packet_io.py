@@ -35,18 +35,16 @@ def test_what_goes_in_comes_out(port: int, queue: int, padding: int, payload: by
 def test_programs_without_headers_exchange_bare_frames() -> None:
     assert from_packet_out(Schema(), packet_out()) == b"frame"
     assert to_packet_in(Schema(), b"frame") == p4.PacketIn(payload=b"frame")
-
-
-def test_a_frame_too_short_for_the_header_is_passed_on_whole() -> None:
-    assert to_packet_in(SCHEMA, b"x") == p4.PacketIn(payload=b"x")
+    assert to_packet_in(SCHEMA, b"x") == p4.PacketIn(payload=b"x"), "too short for the header"
 
 
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
         ([(1, b"\1"), (2, b"\1")], "lacks metadata padding"),
-        ([(9, b"\1")], r"no metadata 9; the metadata fields are 'port' \(1\)"),
-        ([(1, b"\2\0")], "metadata 'port' is 0x0200, 10 bits"),
+        ([(9, b"\1")], r"no metadata field 9; the metadata fields are 'port' \(1\)"),
+        ([(1, b"\1"), (1, b"\1")], "metadata field 'port' of packet_out is given twice"),
+        ([(1, b"\2\0"), (2, b"\1"), (3, b"\0")], "metadata 'port' is 0x0200, 10 bits"),
     ],
 )
 def test_metadata_that_do_not_fit_are_refused(metadata: list[tuple[int, bytes]], message: str) -> None:

@@ -10,10 +10,12 @@ from p4src.messages import p4info_pb2
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service
+from softswitch.p4runtime.errors import PermissionDenied
+from softswitch.p4runtime.state import Device
 from tests.softswitch.p4runtime.clients import Client, Names, Source, config, primary, refused
 from tests.softswitch.p4runtime.test_service import probe
 
-KINDS = p4.GetForwardingPipelineConfigRequest
+KINDS, REQUEST = p4.GetForwardingPipelineConfigRequest, p4.SetForwardingPipelineConfigRequest
 
 
 @pytest.fixture
@@ -46,6 +48,20 @@ def test_a_loaded_program_reads_back(empty: Client, source: Source) -> None:
 def test_verify_changes_nothing(empty: Client, source: Source) -> None:
     empty.configure("VERIFY", config(source))
     assert not loaded(empty).HasField("config")
+
+
+def test_a_program_is_not_loaded_by_a_client_that_is_no_longer_primary(source: Source) -> None:
+    answers = iter((None, PermissionDenied("another one is"), None))
+
+    def permit() -> None:
+        if answer := next(answers):
+            raise answer
+
+    with Switch({}) as switch:
+        device = Device(switch)
+        with pytest.raises(PermissionDenied):
+            device.configure(REQUEST.VERIFY_AND_COMMIT, config(source), permit)
+        assert (device.running, next(answers)) == (None, None)
 
 
 def test_loading_clears_all_entries(client: Client, names: Names, source: Source, switch: Switch) -> None:
@@ -108,6 +124,8 @@ LINE_ENDS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
         ("COMMIT", {}, "INVALID_ARGUMENT", "COMMIT takes no config"),
         ("RECONCILE_AND_COMMIT", {"p4info": None}, "INVALID_ARGUMENT", "no P4Info"),
         ("UNSPECIFIED", {}, "INVALID_ARGUMENT", "is not a pipeline config action"),
+        ("COMMIT", None, "NOT_FOUND", "no config is saved"),
+        ("VERIFY", None, "INVALID_ARGUMENT", "needs a config"),
     ],
 )
 def test_a_bad_config_is_refused_and_the_old_one_stays(
@@ -115,42 +133,28 @@ def test_a_bad_config_is_refused_and_the_old_one_stays(
     names: Names,
     source: Source,
     action: str,
-    fields: dict[str, Any],
+    fields: dict[str, Any] | None,
     code: str,
     message: str,
 ) -> None:
     client.write("MODIFY", sending(names, 2))
     with pytest.raises(grpc.RpcError) as error:
-        client.configure(action, config(source, **fields))
+        client.configure(action, None if fields is None else config(source, **fields))
     assert error.value.code().name == code
     assert message in error.value.details()
     assert client.read(names.entry("exact_table", is_default_action=True)) == [sending(names, 2)]
 
 
-@pytest.mark.parametrize(
-    ("action", "code", "message"),
-    [
-        ("COMMIT", grpc.StatusCode.NOT_FOUND, "no config is saved"),
-        ("VERIFY", grpc.StatusCode.INVALID_ARGUMENT, "needs a config"),
-    ],
-)
-def test_an_action_without_a_config_is_refused(
-    client: Client, action: str, code: grpc.StatusCode, message: str
-) -> None:
-    with refused(code, message):
-        client.configure(action)
-
-
-def test_a_p4info_with_another_width_is_not_that_of_the_program(client: Client, source: Source) -> None:
-    info = p4info_pb2.P4Info()
-    info.CopyFrom(source.info)
-    (send,) = (a for a in info.actions if a.preamble.alias == "send")
-    send.params[0].bitwidth = 16
-    with pytest.raises(
-        grpc.RpcError,
-        match=r"'MyIngress.send' has \(bit<16> port\) in the P4Info, \(bit<9> port\) in the program",
+def test_a_p4info_that_does_not_fit_the_program_is_refused(empty: Client, source: Source) -> None:
+    wide, scoped = config(source), config(source)
+    next(a for a in wide.p4info.actions if a.preamble.alias == "send").params[0].bitwidth = 16
+    scoped.p4info.tables[0].action_refs[0].scope = 9
+    for sent, message in (
+        (wide, r"'MyIngress.send' has \(bit<16> port\) in the P4Info, \(bit<9> port\) in the program"),
+        (scoped, "the P4Info has scope 9 for action 0x"),
     ):
-        client.configure("VERIFY", config(source, p4info=info))
+        with refused(grpc.StatusCode.INVALID_ARGUMENT, message):
+            empty.configure("VERIFY", sent)
 
 
 def test_ids_may_be_those_of_another_compiler(client: Client, source: Source, switch: Switch) -> None:
@@ -172,11 +176,3 @@ def test_ids_may_be_those_of_another_compiler(client: Client, source: Source, sw
     client.write("MODIFY", sending(Names(info), 2))
     switch.inject(0, [probe(9)])
     assert switch.drain(2) == [probe(9)]
-
-
-def test_a_p4info_with_a_scope_that_does_not_exist_is_refused(empty: Client, source: Source) -> None:
-    sent = config(source)
-    sent.p4info.tables[0].action_refs[0].scope = 9
-    with pytest.raises(grpc.RpcError, match="the P4Info has scope 9 for action 0x") as caught:
-        empty.configure("VERIFY", sent)
-    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -155,8 +155,13 @@ def test_direct_meters_and_counters_of_an_entry_and_of_the_default(bundle: Bundl
     assert read.meter_config == one
     assert read.counter_data.packet_count == 3
     assert [getattr(read.meter_counter_data, c).packet_count for c in ("green", "yellow", "red")] == [1, 1, 1]
-    tables.write(bundle, MODIFY, entry(bundle, 7, 6))  # an action alone changes nothing else
-    assert colour(bundle, 7, 0) == RED
+    for key in (7, None):  # an action, or a reset, removes the rates and keeps the counts
+        tables.write(bundle, MODIFY, entry(bundle, key, 6))
+        (kept,) = tables.read(bundle, entry(bundle, key, **EVERYTHING))
+        assert (kept.HasField("meter_config"), kept.counter_data.packet_count > 2) == (False, True)
+        assert colour(bundle, key or 8, 0) == GREEN
+    tables.write(bundle, DELETE, read)  # fields other than the key are ignored
+    assert list(tables.read(bundle, p4.TableEntry())) == []
 
 
 @pytest.mark.parametrize(
@@ -280,12 +285,17 @@ def test_digests_that_the_controller_is_about_to_know_are_not_sent_again() -> No
     subscription.offer(two, 50)
     (sent,) = subscription.due(50)
     assert list(sent.data) == [two]
-    subscription.sent.pop(sent.list_id)  # acknowledged
+    subscription.forget(sent.list_id)  # acknowledged
     subscription.offer(two, 60)
     assert [list(s.data) for s in subscription.due(60)] == [[two]]
     assert list(subscription.due(100)) == []
     subscription.offer(one, 100)  # the first list's time is over
     assert [list(s.data) for s in subscription.due(100)] == [[one]]
+    subscription.entry.config.ack_timeout_ns = 0
+    assert list(subscription.due(200)) == []
+    for digest in (two, one, two):
+        subscription.offer(digest, 200)
+    assert [list(s.data) for s in subscription.due(200)] == [[two, one]], "distinct, if not acknowledged, too"
 
 
 def test_idle_entries_are_told_once_per_timeout(bundle: Bundle, clock: Clock) -> None:
@@ -515,7 +525,8 @@ def become(stub: Any, role: str, config: any_pb2.Any | None) -> Stream:
     update = p4.MasterArbitrationUpdate(role=p4.Role(name=role, config=config))
     update.election_id.low = 1
     stream.send(arbitration=update)
-    assert stream.receive().arbitration.status.code == 0
+    answer = stream.receive().arbitration
+    assert (answer.status.code, answer.role) == (0, update.role)
     return stream
 
 
@@ -527,13 +538,16 @@ def test_a_role_writes_what_its_configuration_names(told: Service, connect: Call
         type=p4.Update.MODIFY, entity=p4.Entity(register_entry=p4.RegisterEntry(register_id=plain))
     )
     write = p4.WriteRequest(role="mine", election_id=p4.Uint128(low=1), updates=[update])
-    with refused(grpc.StatusCode.PERMISSION_DENIED) as error:
-        stub.Write(write)
-    update.entity.register_entry.register_id = mine
-    write.updates[0].CopyFrom(update)
-    with pytest.raises(grpc.RpcError) as error:
-        stub.Write(write)
-    assert [code for code, _ in errors(error.value)] == ["INVALID_ARGUMENT"]  # allowed, but without data
+    update.entity.register_entry.register_id = mine  # allowed, but without data
+    write.updates.append(update)
+    for atomicity, second in (
+        (p4.WriteRequest.CONTINUE_ON_ERROR, "INVALID_ARGUMENT"),
+        (p4.WriteRequest.ROLLBACK_ON_ERROR, "ABORTED"),
+    ):
+        write.atomicity = atomicity
+        with pytest.raises(grpc.RpcError) as error:
+            stub.Write(write)
+        assert [code for code, _ in errors(error.value)] == ["PERMISSION_DENIED", second]
     program = p4.SetForwardingPipelineConfigRequest(
         role="mine", election_id=p4.Uint128(low=1), action="COMMIT"
     )
@@ -563,7 +577,14 @@ def test_bad_role_configurations_end_the_stream(
     first.end()
 
 
-def test_a_role_gets_the_packets_of_its_filter() -> None:
+def test_a_role_gets_the_packets_of_its_filter_and_the_notifications_of_its_ids() -> None:
+    message = role_config(shared_p4_ids=[5], packet_in_filter={"metadata_id": 1, "value": b"\0\5"})
+    decoded = roles.decode_role(p4.Role(name="any", config=message))
+    assert decoded.packet_filter == (1, b"\5")
+    for id_ in (5, 6):
+        idle = p4.IdleTimeoutNotification(table_entry=[p4.TableEntry(table_id=id_)])
+        assert decoded.hears(p4.StreamMessageResponse(idle_timeout_notification=idle)) == (id_ == 5)
+        assert decoded.hears(p4.StreamMessageResponse(digest=p4.DigestList(digest_id=id_))) == (id_ == 5)
     packet = p4.PacketIn(metadata=[p4.PacketMetadata(metadata_id=1, value=b"\5")])
     assert not roles.RoleConfig().takes(packet)
     assert roles.RoleConfig(receives_packets=True).takes(packet)

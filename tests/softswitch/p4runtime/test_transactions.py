@@ -40,7 +40,8 @@ def filled(client: Client, names: Names) -> Client:
     counted = p4.CounterData(packet_count=3, byte_count=30)
     entry = names.entry("exact_table", exact(1), action=drop, metadata=b"m", counter_data=counted)
     client.write("INSERT", entry, names.entry("exact_table", exact(2), action=drop), group(1, (1, 1), (2, 1)))
-    client.write("MODIFY", names.cell("seen", 3, packet_count=7))
+    default = names.entry("exact_table", action=drop, metadata=b"d", is_default_action=True)
+    client.write("MODIFY", names.cell("seen", 3, packet_count=7), default)
     return client
 
 
@@ -68,23 +69,18 @@ def test_a_failed_batch_leaves_everything_as_it_was(filled: Client, names: Names
     assert codes == ["ABORTED"] * 10 + ["NOT_FOUND", "ABORTED"]
     assert "update 11 of the batch failed" in errors(error.value)[0][1]
     assert state(filled, names) == before
-
-
-@pytest.mark.parametrize("atomicity", ALL_OR_NONE)
-def test_a_batch_without_a_failure_is_carried_out(client: Client, names: Names, atomicity: int) -> None:
-    drop = names.action("drop")
-    client.write_updates(
-        [("INSERT", names.entry("exact_table", exact(i), action=drop)) for i in (1, 2)], atomicity=atomicity
-    )
-    assert len(client.read(names.entry("exact_table"))) == 2
+    filled.write_updates(updates[:3], atomicity=atomicity)
+    assert len(filled.read(names.entry("exact_table"))) == 3
 
 
 def test_a_program_takes_over_what_the_one_before_held(
     filled: Client, names: Names, source: Source, switch: Switch
 ) -> None:
     before = state(filled, names)
-    bigger = source.text.replace("action drop() {", "action drop() { hdr.probe.mark = 1;")
-    assert bigger != source.text
+    bigger = source.text.replace("action drop() {", "action drop() { hdr.probe.mark = 1;").replace(
+        "counters = exact_hits;", "counters = exact_hits; entries = { 1: drop(); 9: drop(); }"
+    )
+    assert bigger.count("mark = 1;") == bigger.count("9: drop") == 1
     filled.configure("RECONCILE_AND_COMMIT", config(compiled(bigger)))
     assert state(filled, names) == before
     assert switch.multicast_groups() == {1: [(1, 1), (2, 1)]}
@@ -99,7 +95,7 @@ def test_a_program_that_cannot_take_it_over_is_refused_and_the_old_one_stays(
     assert source.text not in (other, narrower)
     kept = config(compiled(other))
     filled.configure("VERIFY", kept)
-    with refused(grpc.StatusCode.FAILED_PRECONDITION) as error:
+    with refused(grpc.StatusCode.INVALID_ARGUMENT) as error:
         filled.configure("RECONCILE_AND_COMMIT", config(compiled(narrower)))
     assert "an entry cannot be kept" in error.value.details()
     assert state(filled, names) == before
