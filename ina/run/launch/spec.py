@@ -264,10 +264,13 @@ def add_group(job: JobResult, ranks: Sequence[int], group: JobResult) -> JobResu
     switches = {name: Counter(outcomes) for name, outcomes in job.switches.items()}
     for name, outcomes in group.switches.items():
         switches.setdefault(name, Counter()).update(outcomes)
+    counters = Counter[str]()
+    for outcomes in switches.values():
+        counters.update(outcomes)  # a sum of counters would leave out zeros
     return replace(
         job,
         reports=add_reports(job.reports, ranks, group.reports),
-        counters=sum(switches.values(), Counter()),
+        counters=counters,
         switches=switches,
         fallback={
             name: job.fallback.get(name, 0.0) + group.fallback.get(name, 0.0)
