@@ -36,6 +36,9 @@ SHARE: Final = 4
 more). So there can be slots for several groups."""
 LEAST_SLOTS: Final = 64
 """Minimum number of exclusive slots of a group. If fewer are free, the group is not admitted."""
+LARGEST_S: Final = 1.0
+"""Maximum time, in s, for which a group waits for the slots of groups that are ending, before it takes fewer
+slots than it could get."""
 LEAVING_S: Final = 10.0
 """Maximum time, in s, for which a group that finds no free slots waits for another group to end. It waits
 only if some ranks have left that other group already."""
@@ -122,22 +125,23 @@ class Groups:
         """Admit a group to the switches; while there are no free slots, wait for groups that are ending.
 
         If slots are exclusive, try the numbers of `slots_to_try` in turn, until the switches have a free
-        region of that number of slots. Raises OutOfMemory after `LEAVING_S`, or at once if no group ends.
+        region of that number of slots; while groups are ending, only the largest for `LARGEST_S`. Raises
+        OutOfMemory after `LEAVING_S`, or at once if no group ends.
         """
         parent, shared = self._job.spec, self._job.offers.shared
         job = replace(parent.job, name=next(self._names), workers=len(request.ranks))
         spec = replace(parent, job=job, machines=(), hierarchical=False, log=None, places=hosts)
         sizes = [job.slots] if shared else slots_to_try(2 * self._job.tree.window)
-        until_s = time.monotonic() + LEAVING_S
+        began_s = time.monotonic()
         while True:
-            others = [*self._job.groups]
-            for slots in sizes:
+            waited_s = time.monotonic() - began_s
+            leaving = any(each.rendezvous and each.rendezvous.leaving for each in [*self._job.groups])
+            for slots in sizes[:1] if leaving and waited_s < LARGEST_S else sizes:
                 try:
                     return self._network.enter(replace(spec, job=replace(job, slots=slots)))
                 except OutOfMemory as error:
                     full = error
-            leaving = any(each.rendezvous and each.rendezvous.leaving for each in others)
-            if not leaving or time.monotonic() > until_s or self._over.wait(LOOK_S):
+            if not leaving or waited_s > LEAVING_S or self._over.wait(LOOK_S):
                 raise full
 
 
