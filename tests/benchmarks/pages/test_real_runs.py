@@ -32,7 +32,7 @@ def run(folder: Path, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", *arguments],
         cwd=ROOT,
-        env={**os.environ, "INA_TESTBEDS": str(folder / "testbeds")},
+        env={**os.environ, "INA_TESTBEDS": str(folder.parent / "up")},  # a socket's path has 107 bytes
         capture_output=True,
         text=True,
         timeout=600,
