@@ -242,4 +242,3 @@ EXPORT int bench_send(int socket, uint8_t *frame, uint32_t length, uint32_t coun
         messages[n] = (struct mmsghdr){.msg_hdr = {.msg_iov = &part, .msg_iovlen = 1}};
     return sendmmsg(socket, messages, count, 0);
 }
-

@@ -238,8 +238,8 @@ def swept(
     from bmv2_topos.harness.simulation import read_sweep, study
 
     began = time.monotonic()
-    of = study(simulation, read_sweep(texts), seeds)
-    one = of.experiment("sim", "")
+    asked = study(simulation, read_sweep(texts), seeds)
+    one = asked.experiment("sim", "")
     with Bars() as bar:
         rows = sweep(
             one,
@@ -248,8 +248,8 @@ def swept(
             progress=lambda done, total: bar.show(done / total, f"{done} of {total} runs"),
         )
     took = Aside(f"{plural(len(rows), 'run')} in {seconds(time.monotonic() - began)}")
-    result = replace(_swept_result(simulation, of, rows), unused_keys=unused_keys)
-    return Reply(result, [_swept_table(simulation, of, rows), took])
+    result = replace(_swept_result(simulation, asked, rows), unused_keys=unused_keys)
+    return Reply(result, [_swept_table(simulation, asked, rows), took])
 
 
 HEADINGS = {
@@ -262,20 +262,22 @@ HEADINGS = {
 }
 
 
-def _swept_table(simulation: Simulation, of: Study, rows: Sequence[ResultRow]) -> Listing:
+def _swept_table(simulation: Simulation, asked: Study, rows: Sequence[ResultRow]) -> Listing:
     of_jobs = {f"{job.name}_jct_s": job.name for job in simulation.jobs} if len(simulation.jobs) > 1 else {}
-    shown = {name: text for name in of.measure if (text := (HEADINGS | of_jobs).get(name))}
-    if of.sweep:
-        columns = [*of.sweep, *shown.values()]
+    shown = {name: text for name in asked.measure if (text := (HEADINGS | of_jobs).get(name))}
+    if asked.sweep:
+        columns = [*asked.sweep, *shown.values()]
         lines = [
             [*map(_text, setting.values()), *(_cell(rows, setting, name) for name in shown)]
-            for setting in of.settings(rows)
+            for setting in asked.settings(rows)
         ]
     else:
         columns = ["", "value"]
         lines = [[text, _cell(rows, {}, name)] for name, text in shown.items()]
-    last = of.first_seed + of.seeds - 1
-    of_seeds = f"seed {last}" if of.seeds == 1 else f"seeds {of.first_seed} to {last}: mean (least..greatest)"
+    last = asked.first_seed + asked.seeds - 1
+    of_seeds = (
+        f"seed {last}" if asked.seeds == 1 else f"seeds {asked.first_seed} to {last}: mean (least..greatest)"
+    )
     return Listing(f"{plural(len(rows), 'run')}, {of_seeds}", columns, lines)
 
 
@@ -301,20 +303,20 @@ def _text(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _swept_result(simulation: Simulation, of: Study, rows: Sequence[ResultRow]) -> Result:
+def _swept_result(simulation: Simulation, asked: Study, rows: Sequence[ResultRow]) -> Result:
     from bmv2_topos.harness.study import numbers
 
     setup = {
         "jobs": [job.name for job in simulation.jobs],
-        "sweep": {name: list(values) for name, values in of.sweep.items()},
-        "seeds": list(range(of.first_seed, of.first_seed + of.seeds)),
+        "sweep": {name: list(values) for name, values in asked.sweep.items()},
+        "seeds": list(range(asked.first_seed, asked.first_seed + asked.seeds)),
     }
     spreads = [
         {
             **setting,
-            **{name: _spread(numbers(rows, name, setting)) for name in of.measure},
+            **{name: _spread(numbers(rows, name, setting)) for name in asked.measure},
         }
-        for setting in of.settings(rows)
+        for setting in asked.settings(rows)
     ]
     return Result("sim", setup, {"settings": spreads, "runs": [dict(row) for row in rows]})
 
