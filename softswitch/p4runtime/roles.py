@@ -58,7 +58,7 @@ class RoleConfig:
     objects in `exclusive`. It receives the digests and idle notifications of all these objects. If
     `receives_packets` is True, the role receives PacketIns: all PacketIns or, with a `packet_filter`
     (metadata id, value), only those with this value in this metadata field. `message` is the configuration as
-    it was received. A role that is not `limited` may write and receives everything.
+    it was received; None: there is none, and the role may write and receives everything.
     """
 
     exclusive: frozenset[int] = frozenset()
@@ -67,7 +67,6 @@ class RoleConfig:
     receives_packets: bool = False
     loads_programs: bool = False
     message: Any = None
-    limited: bool = True
 
     def check_write(self, entity: Any) -> None:
         """Raise PermissionDenied if this role may not write an entity.
@@ -75,14 +74,15 @@ class RoleConfig:
         Every role may write multicast groups and clone sessions.
         """
         path = _ID_OF.get(entity.WhichOneof("entity"))
-        if self.limited and path and (id_ := attrgetter(path)(entity)) not in self.exclusive | self.shared:
+        id_ = attrgetter(path)(entity) if self.message is not None and path else None
+        if id_ is not None and id_ not in self.exclusive | self.shared:
             raise PermissionDenied(f"0x{id_:08x} is not among the ids of this role's configuration")
 
     def hears(self, message: Any) -> bool:
         """Return True if a stream message with digests or idle entries is for this role."""
         idle = message.idle_timeout_notification.table_entry
         id_ = idle[0].table_id if idle else message.digest.digest_id
-        return not self.limited or id_ in self.exclusive | self.shared
+        return self.message is None or id_ in self.exclusive | self.shared
 
     def takes(self, packet: Any) -> bool:
         """Return True if a PacketIn is for this role."""
@@ -91,7 +91,7 @@ class RoleConfig:
         return any((m.metadata_id, m.value) == self.packet_filter for m in packet.metadata)
 
 
-FULL = RoleConfig(receives_packets=True, loads_programs=True, limited=False)
+FULL = RoleConfig(receives_packets=True, loads_programs=True)
 """The permissions of a role without a configuration."""
 
 

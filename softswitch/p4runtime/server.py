@@ -475,7 +475,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             )
             if notification.role:
                 message.role.name = notification.role
-            if notification.config.limited:
+            if notification.config.message is not None:
                 message.role.config.CopyFrom(notification.config.message)
             if notification.highest is not None:
                 message.election_id.high = notification.highest >> 64
