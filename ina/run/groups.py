@@ -152,5 +152,5 @@ def slots_to_try(of_job: int) -> list[int]:
     number is half of the one before; none is smaller than `LEAST_SLOTS`.
     """
     slots = max(LEAST_SLOTS, of_job // SHARE)
-    most = (slots // LEAST_SLOTS).bit_length()
-    return [slots >> halvings for halvings in range(most)]
+    sizes = (slots // LEAST_SLOTS).bit_length()  # as many as are not below `LEAST_SLOTS`
+    return [slots >> halvings for halvings in range(sizes)]

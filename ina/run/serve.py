@@ -1,4 +1,4 @@
-"""Serves: a service from its state, site, policies and engine, its log, and its messages to a supervisor.
+"""Assembles a service from its state, site, policies and engine; writes its log and tells its supervisor.
 
 The log has a line for each decision and each warning, as text or JSON. A line names the jobs, the switch and
 the run that it is about, if there are any. A line about a decision also has the decision's number in the log
