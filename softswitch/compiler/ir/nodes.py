@@ -212,9 +212,10 @@ class IsValid(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Lookahead(SourceNode):
-    """``packet.lookahead<bit<W>>()``: Bits only (headers are lowered field by field)."""
+    """``packet.lookahead<bit<W>>()``, `skip` bytes ahead: Bits only (headers are lowered field by field)."""
 
     type: Bits
+    skip: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,25 +125,17 @@ def lookahead(body: Body, expr: ast.CallExpr) -> Value:
         )
     if width == 0:
         raise Unsupported(f"lookahead of {t.describe(type_)}, which has no bits", expr.type_args[0].pos)
-    whole = ir.Lookahead(ir.Bits(width), pos=expr.pos)
-    scalar = t.lowered(type_)
-    if isinstance(scalar, ir.Bits):
-        return Run(type_, bits_cast(scalar, whole, expr.pos))
-    if isinstance(scalar, ir.Bool):
-        return Run(type_, ir.Cast(t.BOOL, whole, pos=expr.pos))
-    # Read once, before a part is used, as the packet may be too short.
-    ahead = body.held(whole, "ahead", expr.pos)
-    value, _ = _unpack(type_, ahead, width, expr.pos)
+    value, _ = _ahead(type_, 0, expr.pos)
+    if isinstance(value, Run):
+        return value
+    # All parts are read before one is used, as the packet may be too short.
     variable = Run(type_, body.temporary(type_, "lookahead", expr.pos), writable=True)
     store(body, variable, value, expr.pos)
     return Run(type_, variable.expr)
 
 
-def _unpack(type_: t.Type, whole: ir.Expr, end: int, pos: ir.Position) -> tuple[Value, int]:
-    """Return a value of `type_`, cut out of `whole`, and the index of the value's lowest bit in `whole`.
-
-    The value's highest bit is bit ``end - 1`` of `whole`.
-    """
+def _ahead(type_: t.Type, offset: int, pos: ir.Position) -> tuple[Value, int]:
+    """Return a value of `type_`, read `offset` bits ahead in the packet, and the offset of what follows."""
     shape = t.base(type_)
     if isinstance(shape, t.StackType):
         parts: list[t.Type] = [shape.element] * shape.size
@@ -152,15 +144,16 @@ def _unpack(type_: t.Type, whole: ir.Expr, end: int, pos: ir.Position) -> tuple[
     scalar = t.lowered(type_)
     if isinstance(scalar, ir.Bits | ir.Bool):
         width = scalar.width if isinstance(scalar, ir.Bits) else 1
-        cut: ir.Expr = ir.Slice(ir.Bits(width), whole, end - 1, end - width, pos=pos)
+        ahead = ir.Lookahead(ir.Bits(offset % 8 + width), offset // 8, pos=pos)
+        bits = bits_cast(ir.Bits(width), ahead, pos)
         if isinstance(scalar, ir.Bool):
-            return Run(type_, ir.Cast(t.BOOL, cut, pos=pos)), end - width
-        return Run(type_, bits_cast(scalar, cut, pos)), end - width
+            return Run(type_, ir.Cast(t.BOOL, bits, pos=pos)), offset + width
+        return Run(type_, bits_cast(scalar, bits, pos)), offset + width
     values = []
     for part in parts:
-        value, end = _unpack(part, whole, end, pos)
+        value, offset = _ahead(part, offset, pos)
         values.append(value)
-    return GroupValue(type_, tuple(values)), end
+    return GroupValue(type_, tuple(values)), offset
 
 
 def _emit_headers(body: Body, value: Value, pos: ir.Position) -> None:

@@ -339,7 +339,7 @@ class Expressions:
         self._check_width(expr)
         width = expr.type.width
         read, pad = (width + 7) // 8, -width % 8
-        text = load_bytes("at", read, class_bits(width))
+        text = load_bytes(f"at + {expr.skip}" if expr.skip else "at", read, class_bits(width))
         if pad:
             text = f"({text} >> {pad})"
         return Value(text, narrow=read == 1)
@@ -401,8 +401,8 @@ class Expressions:
     def checks(self, expr: ir.Expr, guards: tuple[str, ...] = ()) -> Iterator[ParserCheck]:
         """Yield the checks for parser errors that evaluating `expr` requires, in order of evaluation."""
         match expr:
-            case ir.Lookahead(type=ir.Bits(width=width)):
-                yield ParserCheck(guards, f"(size_t)(end - at) < {(width + 7) // 8}", "PacketTooShort")
+            case ir.Lookahead(type=ir.Bits(width=width), skip=skip):
+                yield ParserCheck(guards, f"(size_t)(end - at) < {skip + (width + 7) // 8}", "PacketTooShort")
             case ir.Next(base=base):
                 stack = self.stack(base)
                 yield ParserCheck(guards, f"{stack.next} >= {stack.size}", "StackOutOfBounds")

@@ -360,8 +360,8 @@ def compile_expression(expr: ir.Expr) -> Evaluate:
             header = compile_expression(expr.header)
             return lambda packet: int(header(packet).valid)
         case ir.Lookahead():
-            width, wrap = expr.type.width, wrapper(expr.type)
-            return lambda packet: wrap(packet.read_bits(width))
+            width, skip, wrap = expr.type.width, expr.skip, wrapper(expr.type)
+            return lambda packet: wrap(packet.read_bits(8 * skip + width))
         case ir.PacketLength():
             return lambda packet: len(packet.frame)
         case _:

@@ -8,6 +8,13 @@ header small_t {
     bit<8> a;
 }
 
+header wide_t {
+    bit<4>   first;
+    bit<12>  second;
+    bit<112> third;
+    bit<32>  last;
+}
+
 header trail_t {
     bit<16> path;
     bit<16> seen;
@@ -40,6 +47,7 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
             (SKIP, default):           skip;
             (0x30 .. 0x3f, _):         look;
             (0x40, _):                 tail;
+            (0x41, _):                 wide;
             default:                   accept;
         }
     }
@@ -71,6 +79,11 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
     state tail {
         meta.seen = (bit<16>)packet.lookahead<small_t>().a;
         transition accept;
+    }
+    state wide {
+        wide_t ahead = packet.lookahead<wide_t>();
+        meta.seen = (bit<16>)ahead.second + (bit<16>)ahead.third + (bit<16>)ahead.last + (bit<16>)ahead.first;
+        transition small;
     }
     state small {
         packet.extract(hdr.small);
@@ -123,6 +136,10 @@ packet 0 40 0000 5a88
 expect 1 4000000001005a5a88
 packet 0 40 0000
 expect 2 40000000010000
+packet 0 41 0000 f123 0000000000000000000000004500 00006000 99
+expect 1 410000f10065a6322300000000000000000000000045000000600099
+packet 0 41 0000 f123 0000000000000000000000004500 000060    # a byte of 20 is missing
+expect 2 41000000010000f1230000000000000000000000004500000060
 packet 0 50 0000 5a88
 expect 1 500000000100005a88
 */
