@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from p4src.messages import p4info_pb2
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, unescape
+from softswitch.compiler.frontend.lexer import integer, tokenize
 
 _Ids = p4info_pb2.P4Ids
 _MATCH_TYPES = {
@@ -66,7 +67,7 @@ def _ids(prefix: int, objects: Mapping[str, _Object]) -> dict[str, int]:
     ids: dict[str, int] = {}
     taken: dict[int, str] = {}
     for name, item in objects.items():
-        given = _given_id(item.annotations, item.pos)
+        given = _number(item.annotations, "id", 32, item.pos)
         if given is None:
             continue
         if given >> 24 not in (0, prefix):
@@ -93,6 +94,7 @@ class Export:
 
     def __init__(self, program: ir.Program) -> None:
         self._program = program
+        self._types = p4info_pb2.P4Info().type_info
         plain = {name: table for name, table in program.tables.items() if ir.plain_name(name) == name}
         objects: dict[int, Mapping[str, _Object]] = {
             _Ids.TABLE: {name: table for name, table in plain.items() if not table.value_set},
@@ -136,15 +138,14 @@ class Export:
         for register in _visible(program.register_arrays.values()):
             message = info.registers.add(size=register.size)
             self._preamble(message.preamble, register, _Ids.REGISTER)
-            self._data(info.type_info, message.type_spec, register.data)
+            self._data(message.type_spec, register.data)
         for digest in program.digests.values():
             message = info.digests.add()
             self._preamble(message.preamble, digest, _Ids.DIGEST)
-            self._data(info.type_info, message.type_spec, digest.data)
+            self._data(message.type_spec, digest.data)
         for header in program.controller_headers.values():
             self._controller_header(info.controller_packet_metadata.add(), header)
-        for new in program.new_types.values():
-            self._new_type(info.type_info.new_types[new.name], new)
+        info.type_info.CopyFrom(self._types)
         return info
 
     def _cells(self, messages: tuple[Any, Any], kinds: tuple[int, int], item: ir.Counter | ir.Meter) -> Any:
@@ -165,16 +166,18 @@ class Export:
 
         If the type of `item` has a ``@p4runtime_translation``, that annotation gives the new field's width.
         """
-        new = self._program.new_types.get(item.type_name)
         type_ = item.expr.type if isinstance(item, ir.Key) else item.type
-        field = fields.add(id=id_, name=name, bitwidth=new.width if new and new.width else ir.width_of(type_))
-        if item.type_name:
-            field.type_name.name = item.type_name
+        field = fields.add(id=id_, name=name, bitwidth=ir.width_of(type_))
+        if item.named is not None:
+            self._named(item.named)
+            if (new := self._program.new_types.get(item.named.name)) is not None:
+                field.type_name.name = new.name
+                field.bitwidth = new.width or field.bitwidth
         _annotate(field, item.annotations)
         return field
 
-    def _data(self, types: Any, message: Any, data: ir.DataType) -> None:
-        """Fill in `message`, a ``P4DataTypeSpec``, and add the named types in it to `types`."""
+    def _data(self, message: Any, data: ir.DataType) -> None:
+        """Fill in `message`, a ``P4DataTypeSpec``, and describe the named types in it."""
         match data.kind:
             case "bits" | "bool":
                 assert isinstance(data.scalar, ir.Bits | ir.Bool)
@@ -182,20 +185,22 @@ class Export:
             case "error":
                 assert isinstance(data.scalar, ir.Enum)
                 message.error.SetInParent()
-                types.error.members[:] = data.scalar.members
+                self._types.error.members[:] = data.scalar.members
             case "tuple":
                 for _, member in data.members:
-                    self._data(types, message.tuple.members.add(), member)
+                    self._data(message.tuple.members.add(), member)
             case kind:
                 getattr(message, kind).name = data.name
-                self._named(types, data)
+                self._named(data)
 
-    def _named(self, types: Any, data: ir.DataType) -> None:
+    def _named(self, data: ir.DataType) -> None:
+        """Describe a type in P4Info's `type_info`."""
+        types = self._types
         match data.kind:
             case "struct" if data.name not in types.structs:
                 described = types.structs[data.name]
                 for name, member in data.members:
-                    self._data(types, described.members.add(name=name).type_spec, member)
+                    self._data(described.members.add(name=name).type_spec, member)
             case "header" if data.name not in types.headers:
                 described = types.headers[data.name]
                 for name, scalar in data.leaves():
@@ -211,6 +216,8 @@ class Export:
                 described.underlying_type.bitwidth = data.scalar.width
                 for name, value in data.values:
                     described.members.add(name=name, value=_bytes(value, data.scalar))
+            case "new_type":
+                self._new_type(types.new_types[data.name], self._program.new_types[data.name])
 
     def _new_type(self, message: Any, new: ir.NewType) -> None:
         if new.uri:
@@ -225,7 +232,8 @@ class Export:
         message.table_ids.extend(self._ids[_Ids.TABLE][table.name] for table in users)
         message.with_selector = profile.selector
         message.size = profile.size
-        message.max_group_size = _max_group_size(profile)
+        # 0 without the annotation: then only `size` limits the groups
+        message.max_group_size = _number(profile.annotations, "max_group_size", 31, profile.pos) or 0
 
     def _controller_header(self, message: Any, header: ir.ControllerHeader) -> None:
         message.preamble.id = self._ids[_Ids.CONTROLLER_HEADER][header.type_name]
@@ -356,29 +364,21 @@ def _describe(package: Any, annotations: Sequence[ir.Annotation]) -> None:
     _annotate(package, [note for note in annotations if note.name not in ("pkginfo", "platform_property")])
 
 
-def _given_id(annotations: Iterable[ir.Annotation], pos: ir.Position) -> int | None:
+def _number(annotations: Iterable[ir.Annotation], name: str, bits: int, pos: ir.Position) -> int | None:
+    """Return the number in the annotation `name`, such as ``@id(32w5)``; None without the annotation.
+
+    Raises CompileError unless the number is positive and has at most `bits` bits.
+    """
     for note in annotations:
-        if note.name == "id":
-            try:
-                value = int(note.body, 0)
-            except ValueError:
-                value = 0
-            if not 0 < value < 1 << 32:
-                raise CompileError(f"@id({note.body}) is not an id", pos, "a positive 32-bit number")
+        if note.name == name:
+            token, *rest = tokenize(note.body, pos.file)
+            value = integer(token)[0] if token.kind == "number" and len(rest) == 1 else 0
+            if not 0 < value < 1 << bits:
+                raise CompileError(
+                    f"@{name} does not take {note.body!r}", pos, f"a positive {bits}-bit number"
+                )
             return value
     return None
-
-
-def _max_group_size(profile: ir.ActionProfile) -> int:
-    """Return the value of ``@max_group_size``, or 0 without it: then only `size` limits the groups."""
-    for note in profile.annotations:
-        if note.name == "max_group_size":
-            if not (note.body.isdecimal() and 0 < int(note.body) < 1 << 31):
-                raise CompileError(
-                    f"@max_group_size({note.body}) is not a size", profile.pos, "a positive 31-bit number"
-                )
-            return int(note.body)
-    return 0
 
 
 _Part = TypeVar("_Part", ir.Key, ir.Param)
@@ -386,7 +386,7 @@ _Part = TypeVar("_Part", ir.Key, ir.Param)
 
 def _numbered(parts: Sequence[_Part], pos: ir.Position) -> list[tuple[int, _Part]]:
     """Return parameters or match fields with their ids: from ``@id``, or else counted from 1."""
-    given = [_given_id(part.annotations, pos) for part in parts]
+    given = [_number(part.annotations, "id", 32, pos) for part in parts]
     taken = {value for value in given if value is not None}
     if len(taken) != len(given) - given.count(None):
         raise CompileError("the same @id is used twice", pos)

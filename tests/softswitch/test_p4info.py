@@ -118,8 +118,8 @@ def test_a_taken_id_is_stepped_over():
     [
         ("5", "5", "same @id"),
         ("0x01000005", "6", "another kind of object"),
-        ("five", "6", "not an id"),
-        ("0", "6", "not an id"),
+        ("five", "6", "@id does not take 'five'"),
+        ("0", "6", "@id does not take '0'"),
     ],
 )
 def test_bad_ids_are_refused(first: str, second: str, message: str):
@@ -258,7 +258,10 @@ def test_the_text_format_can_be_read_back():
 
 
 INFO_SOURCE = """
-@controller_header("packet_in") header in_t { bit<9> port; @id(7) bit<7> pad; }
+enum bit<8> reason_t { HIT = 1, MISS = 2 }
+enum bit<8> kind_t { DATA = 3 }
+enum bit<8> unsent_t { OTHER = 4 }
+@controller_header("packet_in") header in_t { bit<9> port; @id(7) bit<7> pad; reason_t reason; }
 @p4runtime_translation("example.org/port", 32) type bit<9> port_t;
 type bit<16> vlan_t;
 const vlan_t NONE = 0;
@@ -268,7 +271,7 @@ const vlan_t NONE = 0;
 def test_controller_headers_new_types_and_actions_bound_in_several_tables() -> None:
     locals_ = (
         "action only_called(inout bit<8> where) { where = 1; }"
-        "action put(inout bit<8> where, port_t p, vlan_t v) { only_called(where); }"
+        "action put(inout bit<8> where, port_t p, vlan_t v, kind_t k) { only_called(where); }"
         'table t { key = { (port_t) standard_metadata.ingress_port: exact @name("port"); }'
         " actions = { put(hdr.h.a); } }"
         "table u { actions = { put(hdr.h.b); NoAction; } }"
@@ -279,7 +282,14 @@ def test_controller_headers_new_types_and_actions_bound_in_several_tables() -> N
     info = p4info(program)
     [header] = info.controller_packet_metadata
     assert header.preamble.name == "packet_in"
-    assert [(m.id, m.name, m.bitwidth) for m in header.metadata] == [(1, "port", 9), (7, "pad", 7)]
+    assert [(m.id, m.name, m.bitwidth) for m in header.metadata] == [
+        (1, "port", 9),
+        (7, "pad", 7),
+        (2, "reason", 8),
+    ]
+    enums = info.type_info.serializable_enums
+    found = {name: [(m.name, m.value) for m in enums[name].members] for name in enums}
+    assert found == {"reason_t": [("HIT", b"\1"), ("MISS", b"\2")], "kind_t": [("DATA", b"\3")]}
     types = info.type_info.new_types
     assert types["port_t"].translated_type.uri == "example.org/port"
     assert types["port_t"].translated_type.sdn_bitwidth == 32
@@ -288,6 +298,7 @@ def test_controller_headers_new_types_and_actions_bound_in_several_tables() -> N
     assert [(p.name, p.bitwidth, p.type_name.name) for p in put.params] == [
         ("p", 32, "port_t"),
         ("v", 16, "vlan_t"),
+        ("k", 8, ""),
     ]
     t, u = info.tables
     assert (t.match_fields[0].bitwidth, t.match_fields[0].type_name.name) == (32, "port_t")

@@ -64,13 +64,16 @@ class ControlObject(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """An action parameter that a table entry sets: `name` in P4Info, `variable` in the action's body."""
+    """An action parameter that a table entry sets: `name` in P4Info, `variable` in the action's body.
+
+    `named` is the type with its name, if declared by ``type`` or as an enum with values: P4Info has these.
+    """
 
     name: str
     variable: str
     type: Bits | Bool
     annotations: tuple[Annotation, ...] = ()
-    type_name: str = ""
+    named: DataType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ class Key:
     expr: Expr
     match: str
     annotations: tuple[Annotation, ...] = ()
-    type_name: str = ""  # name of a type in `Program.new_types`
+    named: DataType | None = None  # as for `Param`
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,11 +279,11 @@ def _add_controller_header(unit: Unit, decl: ast.FieldsDecl, type_: t.HeaderType
     params: list[ir.Param] = []
     for field in decl.fields:
         declared = type_.fields[field.name]
-        new = declared.name if isinstance(declared, t.DistinctType) else ""
         for wire_name, scalar in wire_fields(field.name, declared, field.pos):
             if isinstance(scalar, ir.VarBits):
                 raise Unsupported("a varbit in a controller header", field.pos, "fields of fixed width")
-            params.append(ir.Param(wire_name, "", scalar, ir_annotations(field.annotations), new))
+            named = t.named(declared, field.pos)
+            params.append(ir.Param(wire_name, "", scalar, ir_annotations(field.annotations), named))
     unit.controller_headers[name] = ir.ControllerHeader(
         name, decl.name, tuple(params), pos=decl.pos, annotations=ir_annotations(decl.annotations)
     )

@@ -149,8 +149,8 @@ def _control_plane_param(body: Body, action: DeclaredAction, index: int) -> ir.P
         body.unit.refuse(Unsupported(message, decl.pos, "bit<W>, int<W> or bool"))
         type_ = t.BOOL  # any type, so that the checks can continue
     variable = body.unit.variable(f"{action.name}.{decl.name}", type_)
-    name = declared.name if isinstance(declared, t.DistinctType) else ""
-    return ir.Param(decl.name, variable, type_, ir_annotations(decl.annotations), name)
+    named = t.named(declared, decl.pos)
+    return ir.Param(decl.name, variable, type_, ir_annotations(decl.annotations), named)
 
 
 def _lower_statements(body: Body, action: DeclaredAction) -> None:

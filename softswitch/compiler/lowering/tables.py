@@ -217,13 +217,12 @@ def _key(element: ast.KeyElement, value: Value) -> ir.Key:
         raise CompileError(f"{show(value)} cannot be a {element.match} key", pos, "exact or optional")
     if isinstance(scalar, ir.Bool) and element.match in ("lpm", "range"):
         raise CompileError(f"a bool cannot be a {element.match} key", pos, "exact, ternary or optional")
-    type_name = value.type.name if isinstance(value.type, t.DistinctType) else ""
     return ir.Key(
         _key_name(element),
         value.expr,
         _EXACT_TOO.get(element.match, element.match),
         ir_annotations(element.annotations),
-        type_name,
+        t.named(value.type, pos),
     )
 
 

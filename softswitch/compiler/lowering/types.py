@@ -391,5 +391,10 @@ def data_type(type_: Type, pos: ir.Position) -> ir.DataType:
             )
 
 
+def named(type_: Type, pos: ir.Position) -> ir.DataType | None:
+    """Return the type of a key, parameter or field if P4Info has its name; raises CompileError as above."""
+    return data_type(type_, pos) if isinstance(type_, DistinctType | SerialEnum) else None
+
+
 def _members(type_: StructType | HeaderType | Tuple, pos: ir.Position) -> tuple[tuple[str, ir.DataType], ...]:
     return tuple((name, data_type(part, pos)) for name, part in (fields_of(type_) or {}).items())

@@ -199,8 +199,9 @@ def test_p4info_has_the_profiles_and_nothing_of_their_inside() -> None:
     assert all("#" not in action.preamble.name for action in info.actions)
 
 
-def test_a_largest_group_is_what_the_annotation_says() -> None:
-    limited = compiled(TEXT.replace("action_selector(", "@max_group_size(2) action_selector(", 1))
+@pytest.mark.parametrize("size", ["2", "32w2", "0x2"])
+def test_a_largest_group_is_what_the_annotation_says(size: str) -> None:
+    limited = compiled(TEXT.replace("action_selector(", f"@max_group_size({size}) action_selector(", 1))
     profiles = limited.info.action_profiles
     found = {p.preamble.alias: (p.max_group_size, list(p.preamble.annotations)) for p in profiles}
     assert found == {"profile": (0, []), "selector": (2, [])}
@@ -224,7 +225,7 @@ def test_a_group_of_any_max_size_fits_its_profile(bundle: Bundle) -> None:
 @pytest.mark.parametrize("size", ["0", "-1", "x", "4294967296"])
 def test_a_largest_group_of_no_size_is_refused(size: str) -> None:
     text = TEXT.replace("action_selector(", f"@max_group_size({size}) action_selector(", 1)
-    with pytest.raises(CompileError, match="is not a size"):
+    with pytest.raises(CompileError, match="@max_group_size does not take"):
         p4info(compile_source(text))
 
 
