@@ -402,7 +402,7 @@ def outputs(choice: Choice | None, backend: str, frames: list[bytes]) -> list[by
     [
         (None, "c8 00 00 00 00 05 00 00"),
         (Choice.ZERO, "c8 00 00 00 00 00 00 00"),
-        (Choice.BMV2, "c8 00 00 07 00 05 00 00"),
+        (Choice.BMV2, "c8 00 00 07 00 00 00 00"),
     ],
 )
 def test_each_choice_is_as_it_says(choice: Choice | None, expected: str) -> None:

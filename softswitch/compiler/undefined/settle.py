@@ -6,7 +6,8 @@ choice      fields of invalid headers           values never set           reads
 None        their old values                    zero, or the old value     zero
 ``zero``    zero, also after ``setValid``       zero                       zero
 ``random``  random, also after ``setValid``     random                     random
-``bmv2``    their old values; zero in keys      zero, or the old value     leave the target unchanged
+``bmv2``    their old values; zero in keys and  zero, or the old value     leave the target unchanged
+            after ``setValid``
 ==========  ==================================  =========================  ==================================
 
 "Zero, or the old value": the scalars of an ``out`` argument of a parser or control may keep the values from
@@ -166,7 +167,7 @@ class _Settler:
             case ir.Forget(target, pos=pos):
                 yield from self._forgotten(target, pos)
                 return
-            case ir.SetValidity(header, True, pos=pos) if self._guards:
+            case ir.SetValidity(header, True, pos=pos) if self._choice is not None:
                 yield from self._made_valid(s, header, pos)
                 return
             case ir.Apply(table=table):
