@@ -50,6 +50,25 @@ def test_programs_for_other_architectures_are_refused(architecture: str) -> None
             device.configure(request.VERIFY_AND_COMMIT, config)
 
 
+def test_groups_belong_to_the_profile_of_a_selector() -> None:
+    selecting = program(
+        ingress_locals="""
+    ActionProfile(64) ways;
+    Hash<bit<16>>(HashAlgorithm_t.CRC16) spread;
+    ActionSelector(ways, spread, SelectorMode_t.FAIR, 32w8, 32w4) chosen;
+    action to(PortId_t port) { tm.ucast_egress_port = port; }
+    table t {
+        key = { hdr.ethernet.dst: exact; hdr.ethernet.src: selector; }
+        actions = { to; }
+        implementation = chosen;
+    }""",
+        ingress="t.apply();",
+    )
+    (ways,) = p4info(selecting).action_profiles
+    named = (ways.preamble.name, ways.size, ways.with_selector, ways.max_group_size)
+    assert named == ("Ingress.ways", 64, True, 8)
+
+
 RESULTS = "header results_t { bit<32> a; bit<32> b; bit<32> c; bit<32> d; }"
 
 

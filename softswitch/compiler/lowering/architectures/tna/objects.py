@@ -196,13 +196,15 @@ def _digest(making: Making) -> Object:
 
 
 def _selector(making: Making) -> Object:
-    """Add an action selector to the program, in place of the action profile that it extends."""
+    """Let an action profile have groups: the one that is given, whose name P4Info then has, or a new one."""
     made, profiles = making.object, making.body.unit.action_profiles
     if "action_profile" in making.args:
-        size = profiles.pop(making.other("action_profile", "ActionProfile").name).size
+        made = replace(made, name=making.other("action_profile", "ActionProfile").name)
+        plain, limit = profiles[made.name], making.number("max_group_size")
+        annotations = (*plain.annotations, ir.Annotation("max_group_size", str(limit)))
+        profiles[made.name] = replace(plain, selector=True, annotations=annotations)
     else:
-        size = making.size()
-    profiles[made.name] = ir.ActionProfile(made.name, size, True, **making.common)
+        profiles[made.name] = ir.ActionProfile(made.name, making.size(), True, **making.common)
     how = making.other("hash", "Hash").details
     assert isinstance(how, Hashing)
     algorithm = {"CRC16": "crc16", "XOR16": "xor16", "IDENTITY": "identity"}.get(how.name, "crc32")
