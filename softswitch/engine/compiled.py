@@ -24,6 +24,7 @@ from softswitch.engine.entries import (
     packed,
 )
 from softswitch.engine.pipeline import (
+    EGRESS_CLONE,
     MAX_FRAME,
     Copy,
     MeterRates,
@@ -35,7 +36,7 @@ from softswitch.engine.pipeline import (
     look_up,
 )
 
-ABI = 8
+ABI = 9
 PACKET_ALIGNMENT = 64
 MASK_64 = (1 << 64) - 1
 
@@ -57,7 +58,9 @@ INGRESS = ctypes.CFUNCTYPE(
     *(_pointer, ctypes.c_int32, ctypes.POINTER(Verdict)),
 )
 COPY = ctypes.CFUNCTYPE(None, _pointer, _pointer)
-CLONE = ctypes.CFUNCTYPE(None, *(_pointer, _pointer, _pointer, _pointer, ctypes.c_uint32, ctypes.c_int32))
+CLONE = ctypes.CFUNCTYPE(
+    None, *(_pointer, _pointer, _pointer, ctypes.c_uint32, _pointer, ctypes.c_uint32, ctypes.c_int32)
+)
 EGRESS = ctypes.CFUNCTYPE(
     ctypes.c_uint32, _pointer, _pointer, ctypes.POINTER(Copy), _pointer, ctypes.POINTER(Verdict)
 )
@@ -395,10 +398,13 @@ class CompiledPipeline(Pipeline):
         self._ops.lend(twin.address, packet.address)
         return twin
 
-    def clone_packet(self, packet: CompiledPacket, frame: bytes, field_list: int = -1) -> CompiledPacket:
-        """Return a clone of `packet`: parse `frame` anew, keep only the metadata in the field list."""
-        clone = self._packet(frame)
-        self._ops.clone(self._state, clone.address, packet.address, clone.frame, len(frame), field_list)
+    def clone_packet(
+        self, packet: CompiledPacket, frame: bytes, instance_type: int, field_list: int = -1
+    ) -> CompiledPacket:
+        """Return a clone of `packet`; see `Pipeline.clone_packet`."""
+        clone = self._packet(packet.frame if instance_type == EGRESS_CLONE else frame)  # what it refers to
+        parts = (instance_type, frame, len(frame), field_list)
+        self._ops.clone(self._state, clone.address, packet.address, *parts)
         return clone
 
     def _packet(self, frame: bytes) -> CompiledPacket:

@@ -245,6 +245,9 @@ def _value(value: object) -> str:
 DROP_PORT = 511
 """``egress_spec`` after ``mark_to_drop``."""
 
+INGRESS_CLONE, EGRESS_CLONE = 1, 2
+"""``instance_type`` of clones."""
+
 MAX_FRAME = 9216
 """Maximum length in bytes of a frame that enters or leaves."""
 
@@ -523,5 +526,13 @@ class Pipeline(Protocol):
     def copy_packet(self, packet: Packet) -> Packet:
         """Return an independent copy of a packet, for replication."""
 
-    def clone_packet(self, packet: Packet, frame: bytes, field_list: int = -1) -> Packet:
-        """Return a clone of `packet`: parse `frame` anew, keep only the metadata in the field list."""
+    def clone_packet(self, packet: Packet, frame: bytes, instance_type: int, field_list: int = -1) -> Packet:
+        """Return a clone of `packet`, with only the metadata that is in the field list.
+
+        Args:
+            packet: The packet after ingress or egress.
+            frame: What ingress got, or what egress wrote.
+            instance_type: INGRESS_CLONE: `frame` is parsed anew. EGRESS_CLONE: headers and payload are as
+                egress left them (BMv2's simple_switch.md, after-egress); on Tofino, `frame` is mirrored.
+            field_list: Number of the field list; -1: none.
+        """

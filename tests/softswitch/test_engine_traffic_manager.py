@@ -349,7 +349,7 @@ def _any(chance: random.Random, *, tag: int) -> bytes:
         chance.choice([0, 1, 2, 3, 4, 1, 2, 77]),
         times=chance.randrange(4 if what in "RZ" else 8),
         clone=chance.choice([0, 0, 0, 1, 2]),
-        where="i" if what == "X" else where,  # egress clones nothing that it drops
+        where=where,
         size=chance.randrange(36, 400),
         tag=tag,
     )

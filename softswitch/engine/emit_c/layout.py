@@ -347,11 +347,9 @@ class Homes:
         return flags
 
     def scalars_under(self, root: str) -> Iterator[tuple[Path, ScalarHome]]:
-        """Yield the scalars of up to 64 bits below `root`."""
+        """Yield the scalars below `root` that are not in a header."""
         for path, home in self._homes.items():
-            if path[0] != root or not isinstance(home, ScalarHome) or isinstance(home.type, ir.VarBits):
-                continue
-            if ir.width_of(home.type) <= 64:
+            if path[0] == root and isinstance(home, ScalarHome):
                 yield path, home
 
     def _place(self, path: Path, type_: ir.Type, *, variable: bool = False) -> None:

@@ -202,6 +202,8 @@ def describe_metadata(unit: Translation, out: Writer) -> None:
     """Write the table through which captures find metadata in a packet."""
     with out.block("static const struct p4_field p4_metadata[] =", "};"):
         for path, home in unit.homes.scalars_under("meta"):
+            if isinstance(home.type, ir.VarBits) or ir.width_of(home.type) > 64:
+                continue
             place = home.text.removeprefix("p->").removeprefix("packet->")
             name = ".".join(path[1:])
             out.line(

@@ -77,9 +77,9 @@ static void p4_lend_packet(struct p4_packet *to, const struct p4_packet *from)
 
 /* The mirror of `from`: a header and the frame. */
 static void p4_clone_packet(struct p4_pipeline *s, struct p4_packet *to, const struct p4_packet *from,
-                            const uint8_t *frame, uint32_t length, int32_t field_list)
+                            uint32_t instance_type, const uint8_t *frame, uint32_t length, int32_t field_list)
 {
-    (void)s, (void)field_list;
+    (void)s, (void)instance_type, (void)field_list;
     if (length > P4_MAX_FRAME - from->mirror_length)
         length = P4_MAX_FRAME - from->mirror_length;
     start_packet(to, to->bytes, P4_BEHIND + from->mirror_length + length);

@@ -157,18 +157,24 @@ static void p4_ingress(struct p4_pipeline *s, struct p4_packet *p, const uint8_t
 
 CLONE = """\
 static void p4_clone_packet(struct p4_pipeline *s, struct p4_packet *p, const struct p4_packet *from,
-                            const uint8_t *frame, uint32_t length, int32_t field_list)
+                            uint32_t instance_type, const uint8_t *frame, uint32_t length, int32_t field_list)
 {
     struct variables variables = {0};
     struct kept_fields kept = {0};
     uint16_t port = from->standard_metadata.ingress_port;
     keep_fields(&kept, from, field_list);
-    start_packet(p, frame, length);
+    if (instance_type == P4_EGRESS_CLONE) {   /* as on BMv2, also headers in the metadata stay */
+        p4_copy_packet(p, from);
+        p->truncate_to = P4_MAX_FRAME;
+@scalars@
+    } else {
+        start_packet(p, frame, length);
 @given@
-    (void)run_parser(s, p, &variables, frame);
-    memset(&p->meta, 0, sizeof p->meta);
+        (void)run_parser(s, p, &variables, frame);
+        memset(&p->meta, 0, sizeof p->meta);
+@flags@
+    }
     memset(&p->standard_metadata, 0, sizeof p->standard_metadata);
-@cleared@
     restore_fields(&kept, p, field_list);
 }
 """
@@ -289,11 +295,13 @@ def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
     out.template(
         INGRESS, parts={"given": [*clock, *tell(unit, fields, arrival)], "found": tell(unit, fields, found)}
     )
+    cleared = "        memset(&{0}, 0, sizeof {0});"
     out.template(
         CLONE,
         parts={
             "given": tell(unit, fields, {"ingress_port": "port"}),
-            "cleared": [f"    memset(&{text}, 0, sizeof {text});" for text in unit.homes.flags_under("meta")],
+            "scalars": [cleared.format(home.text) for _, home in unit.homes.scalars_under("meta")],
+            "flags": map(cleared.format, unit.homes.flags_under("meta")),
         },
     )
     departure = {

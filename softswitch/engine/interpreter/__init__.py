@@ -26,6 +26,7 @@ from softswitch.engine.interpreter.externs import ExternState
 from softswitch.engine.interpreter.statements import Execute, StatementCompiler, compile_parser, emit
 from softswitch.engine.pipeline import (
     DROP_PORT,
+    EGRESS_CLONE,
     MAX_FRAME,
     Copy,
     Event,
@@ -195,13 +196,20 @@ class Interpreter(Pipeline):
         """Return an independent copy of a packet, for replication."""
         return packet.copy()
 
-    def clone_packet(self, packet: PacketState, frame: bytes, field_list: int = -1) -> PacketState:
-        """Return a clone of `packet`: parse `frame` anew, keep only the metadata in the field list."""
-        clone = self._fresh(frame)
-        port = packet.variables["standard_metadata"].fields["ingress_port"]
-        self._set_standard(clone, ingress_port=port)
-        self._run_parser(clone, self._parse)
-        clone.variables["meta"] = blank(self.program.meta)
+    def clone_packet(
+        self, packet: PacketState, frame: bytes, instance_type: int, field_list: int = -1
+    ) -> PacketState:
+        """Return a clone of `packet`; see `Pipeline.clone_packet`."""
+        if instance_type == EGRESS_CLONE:
+            clone = packet.copy()
+            clone.truncate_to = MAX_FRAME
+            clone.variables["meta"] = _without_scalars(clone.variables["meta"], self.program.meta)
+        else:
+            clone = self._fresh(frame)
+            port = packet.variables["standard_metadata"].fields["ingress_port"]
+            self._set_standard(clone, ingress_port=port)
+            self._run_parser(clone, self._parse)
+            clone.variables["meta"] = blank(self.program.meta)
         clone.variables["standard_metadata"] = blank(self.program.standard_metadata)
         self._keep_fields(packet, clone, field_list)
         return clone
@@ -251,6 +259,18 @@ class Interpreter(Pipeline):
             recirculate_fields=-1 if packet.recirculate_fields is None else packet.recirculate_fields,
             priority=packet.variables["standard_metadata"].fields["priority"],
         )
+
+
+def _without_scalars(value: Any, type_: ir.Type) -> Any:
+    """Return metadata with its scalars zero; headers in it stay."""
+    match type_:
+        case ir.Struct():
+            fields = value.fields
+            return StructValue({name: _without_scalars(fields[name], part) for name, part in type_.fields})
+        case ir.Header() | ir.Stack():
+            return value
+        case _:
+            return blank(type_)
 
 
 def _output(packet: PacketState, deparse: Execute) -> bytes:
@@ -404,9 +424,11 @@ class TofinoInterpreter(Interpreter):
         """Return a packet with the same bytes for another egress."""
         return self._kept(packet, packet.frame)
 
-    def clone_packet(self, packet: PacketState, frame: bytes, field_list: int = -1) -> PacketState:
+    def clone_packet(
+        self, packet: PacketState, frame: bytes, instance_type: int, field_list: int = -1
+    ) -> PacketState:
         """Return a mirror of `packet`: the header given to ``Mirror.emit``, then `frame`."""
-        del field_list
+        del instance_type, field_list
         mirror = self._kept(packet, bytes(self._behind) + (packet.mirrored + frame)[:MAX_FRAME])
         mirror.length = len(mirror.frame) - self._behind
         mirror.queue = mirror.cos = mirror.bypass = 0

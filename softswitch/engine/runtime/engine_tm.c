@@ -108,9 +108,9 @@ static void schedule_dequeue(struct port *port)
 static void send_copy(struct engine *, struct p4_packet *, const struct origin *, struct engine_member,
                       uint32_t instance_type, uint32_t truncate, bool last);
 
-/* Send to the members of a clone session. */
+/* Send to the members of a clone session. `frame` is what the block got (ingress) or wrote (egress). */
 static void send_clone(struct engine *engine, const struct p4_packet *packet, const struct origin *origin,
-                       const struct p4_verdict *verdict, uint32_t instance_type)
+                       const struct p4_verdict *verdict, uint32_t instance_type, const uint8_t *frame, uint32_t length)
 {
     const struct group *session = engine->sessions[verdict->clone_session];
     if (!session) {
@@ -123,8 +123,7 @@ static void send_clone(struct engine *engine, const struct p4_packet *packet, co
     next.depth++;
     next.priority = 0;
     struct p4_packet *clone = engine->work->packets[engine->packets_used++];
-    engine->program->clone(engine->pipeline, clone, packet, origin->frame, origin->length,
-                           verdict->clone_fields);
+    engine->program->clone(engine->pipeline, clone, packet, instance_type, frame, length, verdict->clone_fields);
     for (uint32_t i = 0; i < session->count; i++)
         send_copy(engine, clone, &next, session->members[i], instance_type, session->truncate,
                   i + 1 == session->count);
@@ -135,11 +134,10 @@ static void send_clone(struct engine *engine, const struct p4_packet *packet, co
 static void egress_extras(struct engine *engine, const struct p4_packet *packet, const struct origin *origin,
                           const struct p4_verdict *verdict, struct frame *frame, uint32_t length)
 {
-    struct origin next = {frame->bytes, frame, length, origin->depth, origin->port, 0};
     if (verdict->clone)
-        send_clone(engine, packet, &next, verdict, P4_EGRESS_CLONE);
-    if (verdict->recirculate && !verdict->dropped && may_enter(engine, origin)) {
-        next.depth++;
+        send_clone(engine, packet, origin, verdict, P4_EGRESS_CLONE, frame->bytes, length);
+    if (verdict->recirculate && !verdict->dropped && length && may_enter(engine, origin)) {
+        struct origin next = {frame->bytes, frame, length, origin->depth + 1, origin->port, 0};
         ingress_pass(engine, &next, P4_RECIRCULATED, packet, verdict->recirculate_fields);
     }
 }
@@ -158,7 +156,7 @@ static void egress_pass(struct engine *engine, struct port *port, struct p4_pack
         length = truncate;
     bool sent = length != 0 && !verdict.dropped && !verdict.recirculate;
     struct frame *kept = NULL;   /* a frame that enters again must not lie in the next output's buffer */
-    if (unlikely((verdict.clone || verdict.recirculate) && length != 0))
+    if (unlikely(verdict.clone || verdict.recirculate))
         kept = frame_new(engine, out, length);
     if (likely(sent && port))
         port_transmit(port, out, length);
@@ -255,7 +253,7 @@ static void ingress_pass(struct engine *engine, const struct origin *origin, uin
     struct origin leaving = *origin;
     leaving.priority = verdict.priority;
     if (unlikely(verdict.clone))
-        send_clone(engine, packet, origin, &verdict, P4_INGRESS_CLONE);
+        send_clone(engine, packet, origin, &verdict, P4_INGRESS_CLONE, origin->frame, origin->length);
     if (unlikely(verdict.resubmit)) {
         if (may_enter(engine, origin)) {
             struct origin next = *origin;

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define P4_ABI 8
+#define P4_ABI 9
 #define P4_MAX_FRAME 9216      /* longest frame in or out, bytes */
 #define P4_AHEAD 16            /* frames; with 8, a quarter slower */
 #define P4_AHEAD_BYTES 128     /* front of a frame, which has most keys */
@@ -95,10 +95,11 @@ struct p4_program {
        must not change while `to` is used. */
     void (*lend)(struct p4_packet *to, const struct p4_packet *from);
 
-    /* Make `to` the ingress-to-egress or egress-to-egress clone of `from`: the frame parsed anew (ingress clone)
-       or the given frame (egress clone), user metadata zero except for the field list. */
+    /* Make `to` a clone of `from`, by instance_type: of ingress, whose `frame` is parsed anew, or of egress, whose
+       headers and payload stay as egress left them (v1model), or whose output is `frame` (Tofino). User metadata is
+       zero except for the field list. */
     void (*clone)(struct p4_pipeline *, struct p4_packet *to, const struct p4_packet *from,
-                  const uint8_t *frame, uint32_t length, int32_t field_list);
+                  uint32_t instance_type, const uint8_t *frame, uint32_t length, int32_t field_list);
 
     /* Run egress, update checksums, deparse into `out` (P4_MAX_FRAME bytes).
        Returns the frame's length, 0 if dropped. */

@@ -58,7 +58,7 @@ class Bench:
         self.verdicts.append(meaning(verdict, ingress=True))
         sent: list[Sent] = []
         if verdict.clone:
-            clone = self.pipeline.clone_packet(packet, frame, verdict.clone_fields)
+            clone = self.pipeline.clone_packet(packet, frame, INGRESS_CLONE, verdict.clone_fields)
             copies = self.sessions.get(verdict.clone_session, ())
             sent += self._copies(clone, copies, INGRESS_CLONE, port, now_us, passes)
         if verdict.resubmit:
@@ -115,8 +115,8 @@ class Bench:
         frame, verdict = self.pipeline.egress(packet, told)
         self.verdicts.append(meaning(verdict, ingress=False))
         sent: list[Sent] = []
-        if verdict.clone and frame is not None:
-            clone = self.pipeline.clone_packet(packet, frame, verdict.clone_fields)
+        if verdict.clone:
+            clone = self.pipeline.clone_packet(packet, frame or b"", EGRESS_CLONE, verdict.clone_fields)
             copies = self.sessions.get(verdict.clone_session, ())
             sent += self._copies(clone, copies, EGRESS_CLONE, port, now_us, passes - 1) if passes > 1 else []
         if frame is None:

@@ -8,11 +8,17 @@ header h_t {
     bit<16> length;
 }
 
+header note_t {
+    bit<8> op;
+}
+
 struct headers_t {
     h_t h;
+    note_t note;                        // no parser makes it valid
 }
 
 struct metadata_t {
+    note_t note;
     @field_list(1)
     bit<8> kept;
     bit<8> lost;
@@ -55,6 +61,16 @@ control E(inout headers_t hdr, inout metadata_t meta,
         if (hdr.h.op == 7 && standard_metadata.instance_type == 0) {
             clone_preserving_field_list(CloneType.E2E, 6, 1);
             meta.kept = 0x44;
+        } else if (hdr.h.op == 8 && standard_metadata.instance_type == 0) {
+            hdr.note.setValid();
+            hdr.note.op = 0x5a;
+            meta.note.setValid();
+            meta.note.op = 0x77;
+            clone(CloneType.E2E, 6);
+            mark_to_drop(standard_metadata);
+        } else if (hdr.h.op == 8 && hdr.note.isValid() && meta.note.isValid()) {
+            hdr.h.lost = hdr.note.op;
+            hdr.h.value = meta.note.op;
         }
     }
 }
@@ -83,4 +99,7 @@ packet 0 07 00 00 00 00 0000 aa
 expect 8 07ff4433020008aa
 expect 7 07ff4433020008aa
 expect 1 07ff1233000008aa
+packet 0 08 00 00 00 00 0000 aa                 # clones, and drops
+expect 8 08 77 00 5a 02 000a 5a aa
+expect 7 08 77 00 5a 02 000a 5a aa
 */
