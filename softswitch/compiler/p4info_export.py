@@ -94,7 +94,7 @@ class Export:
 
     def __init__(self, program: ir.Program) -> None:
         self._program = program
-        self._types = p4info_pb2.P4Info().type_info
+        self._info = p4info_pb2.P4Info()
         plain = {name: table for name, table in program.tables.items() if ir.plain_name(name) == name}
         objects: dict[int, Mapping[str, _Object]] = {
             _Ids.TABLE: {name: table for name, table in plain.items() if not table.value_set},
@@ -115,8 +115,7 @@ class Export:
 
     def message(self) -> p4info_pb2.P4Info:
         """Return the P4Info. Raises CompileError for the reasons listed at `softswitch.compiler.p4info`."""
-        program = self._program
-        info = p4info_pb2.P4Info()
+        program, info = self._program, self._info
         info.pkg_info.arch = program.architecture
         _describe(info.pkg_info, program.annotations)
         for table in _visible(program.tables.values()):
@@ -145,7 +144,6 @@ class Export:
             self._data(message.type_spec, digest.data)
         for header in program.controller_headers.values():
             self._controller_header(info.controller_packet_metadata.add(), header)
-        info.type_info.CopyFrom(self._types)
         return info
 
     def _cells(self, messages: tuple[Any, Any], kinds: tuple[int, int], item: ir.Counter | ir.Meter) -> Any:
@@ -185,7 +183,7 @@ class Export:
             case "error":
                 assert isinstance(data.scalar, ir.Enum)
                 message.error.SetInParent()
-                self._types.error.members[:] = data.scalar.members
+                self._info.type_info.error.members[:] = data.scalar.members
             case "tuple":
                 for _, member in data.members:
                     self._data(message.tuple.members.add(), member)
@@ -195,7 +193,7 @@ class Export:
 
     def _named(self, data: ir.DataType) -> None:
         """Describe a type in P4Info's `type_info`."""
-        types = self._types
+        types = self._info.type_info
         match data.kind:
             case "struct" if data.name not in types.structs:
                 described = types.structs[data.name]

@@ -119,10 +119,7 @@ Object = TableSchema | ActionInfo | ProfileInfo | ArrayInfo
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """All objects of one P4Info: for each kind, the objects by id.
-
-    `packet_headers` are the headers between controller and switch, "packet_in" and "packet_out", by name.
-    """
+    """All objects of one P4Info: for each kind, the objects by id."""
 
     tables: Mapping[int, TableSchema] = field(default_factory=dict)
     actions: Mapping[int, ActionInfo] = field(default_factory=dict)
@@ -134,7 +131,6 @@ class Schema:
     direct_meters: Mapping[int, ArrayInfo] = field(default_factory=dict)
     registers: Mapping[int, ArrayInfo] = field(default_factory=dict)
     digests: Mapping[int, ArrayInfo] = field(default_factory=dict)
-    packet_headers: Mapping[str, tuple[ParamInfo, ...]] = field(default_factory=dict)
 
     def action_named(self, name: str) -> ActionInfo:
         """Return an action by its control-plane name; raise KeyError if there is none."""
@@ -210,11 +206,23 @@ def from_p4info(p4info: Any) -> Schema:
         registers=_arrays(p4info.registers),
         digests={d.preamble.id: ArrayInfo(d.preamble.id, d.preamble.name) for d in p4info.digests},
         value_sets={v.preamble.id: _value_set(v) for v in p4info.value_sets},
-        packet_headers={
-            h.preamble.name: tuple(ParamInfo(m.id, m.name, m.bitwidth) for m in h.metadata)
-            for h in p4info.controller_packet_metadata
-        },
     )
+
+
+def packet_headers(p4info: Any, program: ir.Program) -> dict[str, tuple[ParamInfo, ...]]:
+    """Return the headers between controller and CPU port by name ("packet_in", "packet_out").
+
+    The fields have the widths of the program: `p4info` has those of ``@p4runtime_translation``.
+    """
+    return {
+        header.name: tuple(
+            ParamInfo(metadata.id, metadata.name, ir.width_of(field_.type))
+            for metadata, field_ in zip(described.metadata, header.fields, strict=True)
+        )
+        for header, described in zip(
+            program.controller_headers.values(), p4info.controller_packet_metadata, strict=True
+        )
+    }
 
 
 def _arrays(found: Any) -> dict[int, ArrayInfo]:

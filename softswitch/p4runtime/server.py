@@ -496,7 +496,8 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
         bundle = self._device.running
         if bundle is None:
             raise errors.FailedPrecondition("no program is loaded to take the packet")
-        self._device.send_to_cpu(translate.from_packet_out(bundle.schema, packet))
+        fields = bundle.packet_headers.get("packet_out", ())
+        self._device.send_to_cpu(translate.from_packet_out(fields, packet))
 
     def _acknowledge(self, message: Any) -> None:
         entities.acknowledge(self._device.bundle, message)
@@ -524,7 +525,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             bundle = self._device.running
             if bundle is None:
                 return
-            message = translate.to_packet_in(bundle.schema, frame)
+            message = translate.to_packet_in(bundle.packet_headers.get("packet_in", ()), frame)
             for stream, config in self._arbitration.primaries():
                 if config.takes(message):
                     stream.offer(p4.StreamMessageResponse(packet=message))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -118,6 +118,7 @@ class Bundle:
         program: The program in IR.
         schema: The objects of the program's P4Info.
         pipeline: The loaded program.
+        packet_headers: The headers between controller and CPU port; see `schema.packet_headers`.
         groups: The multicast groups as they were written, by group id.
         sessions: The clone sessions as they were written, by session id.
         metadata: The opaque fields (metadata, controller_metadata) of table entries that have them.
@@ -133,6 +134,7 @@ class Bundle:
     program: ir.Program
     schema: schemas.Schema
     pipeline: Pipeline
+    packet_headers: Mapping[str, tuple[schemas.ParamInfo, ...]] = field(default_factory=dict)
     groups: dict[int, Any] = field(default_factory=dict)
     sessions: dict[int, Any] = field(default_factory=dict)
     metadata: dict[EntryKey, tuple[bytes, int]] = field(default_factory=dict)
@@ -183,12 +185,12 @@ def prepare(config: Any, loading: Loading, *, now_us: Callable[[], int] = lambda
     source = _source(config.p4_device_config)
     try:
         program = compile_once(source, name="device config", undefined=loading.undefined)
-        compiled = schemas.from_p4info(p4info_once(source, name="device config", undefined=loading.undefined))
+        info = p4info_once(source, name="device config", undefined=loading.undefined)
     except CompileError as error:
         expected = f"; expected {error.expected}" if error.expected else ""
         raise InvalidArgument(f"the program does not compile: {error}{expected}") from error
     schema = schemas.from_p4info(config.p4info)
-    wrong = schemas.differences(schema, compiled)
+    wrong = schemas.differences(schema, schemas.from_p4info(info))
     if wrong:
         more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise InvalidArgument("the P4Info does not fit the program: " + "; ".join(wrong[:5]) + more)
@@ -197,7 +199,8 @@ def prepare(config: Any, loading: Loading, *, now_us: Callable[[], int] = lambda
         pipeline = load(program, backend=loading.backend, trace=loading.trace)
     except PipelineError as error:
         raise InvalidArgument(f"the program cannot run on this switch: {error}") from error
-    return Bundle(config, program, schema, pipeline, now_us=now_us)
+    headers = schemas.packet_headers(info, program)
+    return Bundle(config, program, schema, pipeline, headers, now_us=now_us)
 
 
 def check_architecture(program: ir.Program, wanted: str | None) -> None:
@@ -298,8 +301,8 @@ class Device:
         config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text)
         config.cookie.cookie = cookie_of(info, text)
         pipeline = load(program, backend=self._loading.backend, trace=self._loading.trace)
-        schema = schemas.from_p4info(info)
-        return Bundle(config, program, schema, pipeline, now_us=self.switch.now_us)
+        schema, headers = schemas.from_p4info(info), schemas.packet_headers(info, program)
+        return Bundle(config, program, schema, pipeline, headers, now_us=self.switch.now_us)
 
     def configure(self, action: int, config: Any, permit: Callable[[], None] = lambda: None) -> None:
         """Apply one SetForwardingPipelineConfig `action`; on any error nothing has changed.

@@ -293,9 +293,8 @@ def _lpm(f: FieldInfo, message: Any, what: str) -> ir.Pattern:
     return ir.Pattern("mask", value, mask)
 
 
-def from_packet_out(schema: Schema, message: Any) -> bytes:
+def from_packet_out(fields: Sequence[ParamInfo], message: Any) -> bytes:
     """Build the frame of a PacketOut, for the CPU port. Raises InvalidArgument if the metadata do not fit."""
-    fields = schema.packet_headers.get("packet_out", ())
     given = _by_id(message.metadata, "metadata_id", "packet_out", "metadata field", fields)
     missing = [f.name for f in fields if f.id not in given]
     if missing:
@@ -306,12 +305,11 @@ def from_packet_out(schema: Schema, message: Any) -> bytes:
     return header.to_bytes(_header_bytes(fields), "big") + bytes(message.payload)
 
 
-def to_packet_in(schema: Schema, frame: bytes) -> Any:
+def to_packet_in(fields: Sequence[ParamInfo], frame: bytes) -> Any:
     """Build the PacketIn of a frame that left by the CPU port.
 
     A frame shorter than the packet_in header is passed on whole, without metadata.
     """
-    fields = schema.packet_headers.get("packet_in", ())
     length = _header_bytes(fields)
     if len(frame) < length:
         return p4.PacketIn(payload=frame)
