@@ -136,7 +136,7 @@ class Policies:
 
         `core` must allocate switches.
 
-        Raises the errors of `changes.keep_gpu_numbers` and `Core.change_cluster`.
+        Raises the errors of `controller.core.events.keep_gpu_numbers` and `Core.change_cluster`.
         """
         from controller.core.compose import servers_of, setup_of
         from controller.core.events import keep_gpu_numbers
