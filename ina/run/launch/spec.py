@@ -251,11 +251,11 @@ def add_reports(reports: Reports, ranks: Sequence[int], of_group: Reports) -> Re
         ranks: The job's rank of each rank of the group.
         of_group: The latest report of each rank of the group.
     """
-    sums = {rank: dict(report) for rank, report in reports.items()}
+    sums = dict(reports)  # the reports themselves are not copied: few ranks are in groups
     for place, report in of_group.items():
-        total = sums.setdefault(ranks[place], {})
-        for name in COUNTS:
-            total[name] = total.get(name, 0.0) + report.get(name, 0.0)
+        own = sums.get(ranks[place], {})
+        counts = {name: own.get(name, 0.0) + report.get(name, 0.0) for name in COUNTS}
+        sums[ranks[place]] = {**own, **counts}
     return sums
 
 
