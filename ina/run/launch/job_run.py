@@ -247,11 +247,10 @@ class JobRun(JobEnd):
         if self.attendance is not None:
             return self._attend(rendezvous, self.attendance)
         with contextlib.ExitStack() as stack:
-            store = stack.enter_context(hosts.torch_store(self.worker(0)[1]))
+            store = stack.enter_context(hosts.prepared(self.worker(0)[1]))
             environments = [self.environment(rank, rendezvous, store) for rank in range(spec.job.workers)]
             started = time.monotonic()
-            command = hosts.command(spec.job.command or ())
-            workers = hosts.start_workers(spec, command, environments, rendezvous, self.on_output)
+            workers = hosts.start_workers(spec, environments, rendezvous, self.on_output)
             stack.callback(workers.kill)
             self.exits = workers.exits
             interrupted = False
