@@ -19,7 +19,7 @@ from ina.run.launch.spec import (
     FabricSpec,
     LaunchSpec,
     Metrics,
-    Reports,
+    RankReports,
     by_switch,
     metrics,
     refusals,
@@ -76,7 +76,7 @@ class Live:
         self._done = what
         screen.progress(f"{what} …")
 
-    def update(self, reports: Mapping[str, Reports]) -> None:
+    def update(self, reports: Mapping[str, RankReports]) -> None:
         """Show the progress of the slowest worker of each job."""
         parts = []
         resent = 0.0

@@ -32,7 +32,7 @@ from ina.run.launch.executor import Executor
 from ina.run.launch.group_run import GroupRun, OnOutput, OnProgress
 from ina.run.launch.job_run import Attendance, JobEnd, JobRun
 from ina.run.launch.orders import RunOrder, RunStatus
-from ina.run.launch.spec import JobResult, LaunchSpec, Reports
+from ina.run.launch.spec import JobResult, LaunchSpec, RankReports
 from ina.run.ledger import Ledger
 from ina.run.loop import ServiceLoop
 from ina.run.memory import ServiceState
@@ -232,7 +232,7 @@ class LiveJobs:
         """Return how each job in `specs` has ended, or why it could not be admitted, in the same order."""
         return [self._network.ends.get(spec.name) or JobEnd(spec) for spec in specs]
 
-    def reports(self, specs: Sequence[LaunchSpec]) -> dict[str, Reports]:
+    def reports(self, specs: Sequence[LaunchSpec]) -> dict[str, RankReports]:
         """Return the latest report of each rank of the jobs in `specs`, by the job's name."""
         return {end.spec.name: end.reports() for end in self.ends(specs)}
 

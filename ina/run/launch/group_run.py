@@ -18,7 +18,7 @@ from hostlib.launch.launcher import Rendezvous
 from ina.errors import GroupFailed
 from ina.run.launch.job_run import JobEnd, JobRun, met
 from ina.run.launch.orders import RunStatus
-from ina.run.launch.spec import LaunchSpec, Reports
+from ina.run.launch.spec import LaunchSpec, RankReports
 
 if TYPE_CHECKING:
     from hostlib import interleave
@@ -30,7 +30,7 @@ OnOutput = Callable[[LaunchSpec, int, bytes, bool], None]
 """Function that receives output of a worker: the worker's job, its rank, the bytes, and whether they were
 written to standard error."""
 
-OnProgress = Callable[[Mapping[str, Reports]], None]
+OnProgress = Callable[[Mapping[str, RankReports]], None]
 """Function that is called several times per second with the workers' latest reports, by job name."""
 
 Meet = Callable[[JobRun], AbstractContextManager[Rendezvous]]
@@ -115,7 +115,7 @@ class GroupRun:
         finally:
             self.over.set()
 
-    def reports(self, job: str) -> Reports:
+    def reports(self, job: str) -> RankReports:
         """Return the latest report of each rank of a job; ranks that have not reported are missing."""
         return next(run.reports() for run in self.runs if run.spec.name == job)
 
