@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from hostlib.launch.launcher import Rendezvous
 from ina.errors import GroupFailed
-from ina.run.launch.job_run import JobEnd, JobRun, met
+from ina.run.launch.job_run import JobRun, met
 from ina.run.launch.orders import RunStatus
 from ina.run.launch.spec import LaunchSpec, RankReports
 
@@ -35,13 +35,6 @@ OnProgress = Callable[[Mapping[str, RankReports]], None]
 
 Meet = Callable[[JobRun], AbstractContextManager[Rendezvous]]
 """Function that returns a context manager; within the context, the `Rendezvous` of a job accepts ranks."""
-
-
-def first_failure(runs: Sequence[JobEnd]) -> JobEnd | None:
-    """Return the job that failed first; None: none failed."""
-    failed = [run for run in runs if run.failure()]
-    # The other workers of a failed job notice later.
-    return min(failed, key=lambda run: ((run.result and run.result.failure) or run).at_s, default=None)
 
 
 class GroupRun:
