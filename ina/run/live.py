@@ -240,7 +240,7 @@ class LiveJobs:
         """Request the end of all jobs and of the service, and return at once. Any thread may call this."""
         self._ending.set()
 
-    def run_here(
+    def run_blocking(
         self,
         jobs: Sequence[Submitted],
         *,
@@ -364,10 +364,10 @@ def run(
     """
     # switches started by this process have counted only this run's packets
     before = _refused(fabric) if fabric.spec.lease_s is not None else {}
-    live = _here(fabric, specs, WorkerOptions(on_output=on_output))
+    live = _all_at_once(fabric, specs, WorkerOptions(on_output=on_output))
     interrupt: BaseException | None = None
     try:
-        live.run_here(_submitted(specs), on_tick=lambda: on_progress(live.reports(specs)))
+        live.run_blocking(_submitted(specs), on_tick=lambda: on_progress(live.reports(specs)))
     except (KeyboardInterrupt, SystemExit) as error:
         interrupt = error
     return RunReport(live.ends(specs), _since(before, _refused(fabric)), interrupt)
@@ -389,8 +389,8 @@ def run_on(
 
     An interrupt such as KeyboardInterrupt ends the jobs, and is raised again.
     """
-    live = _here(fabric, specs, how)
-    live.run_here(_submitted(specs), on_tick=lambda: on_progress(live.reports(specs)))
+    live = _all_at_once(fabric, specs, how)
+    live.run_blocking(_submitted(specs), on_tick=lambda: on_progress(live.reports(specs)))
     return live.ends(specs)
 
 
@@ -428,7 +428,7 @@ class _Policies(Policies):
         return Core(self.servers(cluster), Setup(AtOnce(), ExclusiveSpeed()), rules=self._rules, log=Log())
 
 
-def _here(fabric: SwitchFabric, specs: Sequence[LaunchSpec], how: WorkerOptions) -> LiveJobs:
+def _all_at_once(fabric: SwitchFabric, specs: Sequence[LaunchSpec], how: WorkerOptions) -> LiveJobs:
     """Return a service that runs all of these jobs at once: its cluster has enough GPUs for them."""
     gpus = max(1, sum(spec.job.workers for spec in specs))
     room = Topology(
@@ -475,9 +475,9 @@ def grouped(
 
     Raises the error if the group cannot be started.
     """
-    live = _here(fabric, specs, WorkerOptions(on_output=on_output, takes_turns=True))
+    live = _all_at_once(fabric, specs, WorkerOptions(on_output=on_output, takes_turns=True))
     with ThreadPoolExecutor(1) as pool:
-        serving = pool.submit(live.run_here, _submitted(specs, offsets))
+        serving = pool.submit(lambda: asyncio.run(live.run(_submitted(specs, offsets))))
         try:
             while live.runs.latest is None and not serving.done():
                 wait([serving], timeout=TICK_S)
