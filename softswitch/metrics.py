@@ -9,7 +9,7 @@ from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
 
-from softswitch.engine.pipeline import PortStatistics, SwitchStatistics, meanings
+from softswitch.engine.ports import PortStatistics, SwitchStatistics, meanings
 from softswitch.engine.switch import Switch
 
 CONTENT_TYPE = "text/plain; version=0.0.4"

@@ -17,7 +17,6 @@ from controller.core.desired import Place
 from controller.policies.scheduling.errors import BadDecision, BadSpec
 from controller.policies.scheduling.policy import SCHEDULER, Decision, Group, JobState
 from controller.vocabulary import Cluster, Job, Topology
-from controller.vocabulary import Cluster as Servers
 
 if TYPE_CHECKING:  # a core without a network needs no allocator
     from controller.core.allocator import Allocator
@@ -124,7 +123,7 @@ class Allocation:
         watchers: Objects that are notified when jobs are placed and memory is divided.
     """
 
-    def __init__(self, allocator: Allocator, servers: Servers, settings: AllocationSettings) -> None:
+    def __init__(self, allocator: Allocator, servers: Cluster, settings: AllocationSettings) -> None:
         """Create an allocation without jobs; `servers` has the servers as the scheduler sees them."""
         self.allocator = allocator
         self.changes = 0
@@ -148,7 +147,7 @@ class Allocation:
         return self._settings.placement == SCHEDULER
 
     def decide_by(
-        self, policies: AllocationPolicies, settings: AllocationSettings, servers: Servers, now_s: float
+        self, policies: AllocationPolicies, settings: AllocationSettings, servers: Cluster, now_s: float
     ) -> None:
         """Replace the policies from now on, and divide memory again at the next `update`.
 
@@ -163,7 +162,7 @@ class Allocation:
         self._settings = settings
         self._due_s = now_s
 
-    def change(self, topology: Topology, servers: Servers, now_s: float) -> None:
+    def change(self, topology: Topology, servers: Cluster, now_s: float) -> None:
         """Replace the cluster, and divide memory again at the next `update`.
 
         Args:
@@ -289,7 +288,8 @@ class Allocation:
             Two lists: the jobs to end, because they can no longer meet their deadlines; and the jobs that
             may have gained or lost servers, in order of arrival.
         """
-        changed, self._moved = self._moved | self._release_places(moved), False
+        self.release(moved)
+        changed, self._moved = self._moved, False
         self._lacking = {name: job for name, job in self._lacking.items() if job.group is not None}
         unsettled = {job for job in moved if job.group is not None}.union(self._lacking.values())
         self._lacking |= {job.spec.name: job for job in unsettled if job.spec.name not in self._gpus_of}
@@ -342,20 +342,11 @@ class Allocation:
 
     def release(self, moved: Iterable[JobState]) -> None:
         """Release the servers of the jobs in `moved` that no longer run on the GPUs that they had."""
-        self._moved |= self._release_places(moved)
-
-    def _release_places(self, moved: Iterable[JobState]) -> bool:
-        """Release the servers of the jobs in `moved` that stopped or changed their GPUs.
-
-        Returns whether one of these jobs used the network.
-        """
         places = {job.spec.name: job.group.gpus for job in moved if job.group is not None}
-        crossed = False
         for name in {job.spec.name for job in moved} & self._gpus_of.keys():
             if places.get(name) != self._gpus_of[name]:
-                crossed |= self.allocator.crosses(name)
+                self._moved |= self.allocator.crosses(name)
                 self._drop(name)
-        return crossed
 
     def _have(self, job: JobState, gpus: tuple[int, ...]) -> None:
         """Record that a job runs on the servers of its GPUs."""

@@ -125,3 +125,27 @@ def servers_of(topology: Topology, settings: AllocationSettings) -> Cluster:
     if settings.placement == SCHEDULER:
         return Cluster.of(topology)
     return Cluster((Server("all", topology.gpus),), topology)
+
+
+def keep_gpu_numbers(before: Cluster, after: Cluster) -> Cluster:
+    """Return the servers of `after` in an order that keeps the GPU numbers of `before`.
+
+    A GPU's number is its position among the GPUs of all servers, and running jobs refer to GPUs by number.
+    So servers that have left stay in the list, with GPUs that are unavailable (`controller.core.allocation`),
+    and new servers come last. If a single large server stands for all servers (`servers_of`), it gets the
+    larger of the numbers of GPUs in `before` and `after`.
+
+    Raises BadSpec for a server whose number of GPUs has changed.
+    """
+    if len(before.servers) == len(after.servers) == 1 and before.servers[0].name == after.servers[0].name:
+        largest = max(before.servers[0], after.servers[0], key=lambda server: server.gpus)
+        return Cluster((largest,), after.topology)
+    now = {server.name: server for server in after.servers}
+    for server in before.servers:
+        if server.name in now and now[server.name].gpus != server.gpus:
+            raise BadSpec(
+                f"server {server.name!r}: gpus = {now[server.name].gpus}, was {server.gpus}; with placement"
+                " 'scheduler' this cannot change: give the server another name"
+            )
+    kept = [now.pop(server.name, server) for server in before.servers]
+    return Cluster((*kept, *now.values()), after.topology)

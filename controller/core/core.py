@@ -288,7 +288,7 @@ class Core:
         Args:
             topology: Servers, switches and links.
             servers: These servers as schedulers see them, with the same GPU numbers as before
-                (`changes.keep_gpu_numbers`).
+                (`compose.keep_gpu_numbers`).
             setup: The scheduling policy for these servers, its speed model and interval.
 
         Raises BadSpec for a core without a network.

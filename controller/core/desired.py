@@ -52,6 +52,11 @@ class Place:
     standing: SlotStatus | None = None
     in_flight: int = 0
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The servers, each once, in the order of their lowest workers, as `Job.hosts`."""
+        return tuple(dict.fromkeys(self.servers))
+
 
 @dataclass(frozen=True, slots=True)
 class Desired:

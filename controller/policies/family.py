@@ -22,8 +22,8 @@ class SimulationConfig:
 
     Attributes:
         cluster: The servers.
-        matrix: File of sensitivity matrices (`scheduling.synergy.matrix_csv`); None: synthetic ones.
-        profiles: File with the measured GPU usage of training configurations (`scheduling.lucid.measured`);
+        matrix: File of sensitivity matrices (`scheduling.synergy.demand`); None: synthetic ones.
+        profiles: File with the measured GPU usage of training configurations (`scheduling.lucid.family`);
             None: synthetic data.
         pairs: File with the measured speeds of pairs of these configurations on one GPU or, for the family
             `sharing`, Gavel's file of such pairs; None: synthetic pairs.

@@ -80,7 +80,9 @@ class SwitchSession:
         load_turn_timeout_s: float = 60.0,
     ) -> None:
         self._switch = target
+        """The switch: its connection, turns and restarts."""
         self._target = TofinoTarget(target)
+        """The switch's program and rows, with the names of the v1model programs, whatever program it runs."""
         self._clock = clock
         self._rng = rng or random.Random()
         self._ticks_s = ticks_s

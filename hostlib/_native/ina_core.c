@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { NONFINITE = 255, PROMPT_TRIPS = 8, MOST_PROBES = 2, MOST_LANES = 256, FETCHED_AHEAD = 4, CACHE_LINE = 64 };
+enum { NONFINITE = 255, PROMPT_TRIPS = 8, MOST_LANES = 256, FETCHED_AHEAD = 4, CACHE_LINE = 64 };
 enum { FLAGS_OF_LOSS = FLAG_ECN | FLAG_COLLISION };
 
 uint32_t ina_chain_of(const struct ina_core *core, int64_t index)
@@ -837,57 +837,4 @@ void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64
     for (int64_t at = 0; at < bytes; at += segment)
         ina_batch_take(core, &batch, data + at, bytes - at < segment ? bytes - at : segment);
     ina_batch_end(core, &batch);
-}
-
-/* When a probe is due, if the oldest packet in flight was sent then: a bit after its round trip, that of the probe before
-   and the last result. */
-static int64_t next_probe(const struct ina_core *core, int64_t oldest)
-{
-    if (core->probe_margin == INA_NEVER || core->srtt == 0 || core->backoff > 0 || core->probes >= MOST_PROBES)
-        return INA_NEVER;
-    /* where results come in a slow but steady stream nothing is lost, and what probes bring would slow it more */
-    int64_t quiet = core->srtt / 4 > core->probe_margin ? core->srtt / 4 : core->probe_margin;
-    int64_t late = (oldest > core->probed_at ? oldest : core->probed_at) + core->srtt + (core->probe_margin << core->probes);
-    int64_t silent = core->progress_at + (quiet << core->probes);
-    return late > silent ? late : silent;
-}
-
-/* When the oldest packet in flight was sent; INA_NEVER: none is. */
-static int64_t oldest_sent(const struct ina_core *core)
-{
-    int64_t oldest = INA_NEVER;
-    int64_t count = core->frontier - core->oldest;
-    count = count < core->window ? count : core->window;
-    uint32_t chain = ina_chain_of(core, core->frontier - count);
-    for (; count > 0; count--, chain = chain + 1 == core->window ? 0 : chain + 1) {
-        int waits = (core->status[chain] & (CHAIN_FLIGHT | CHAIN_QUEUED)) == CHAIN_FLIGHT;
-        int64_t sent_at = waits ? core->sent_at[chain] : INA_NEVER;
-        oldest = sent_at < oldest ? sent_at : oldest;
-    }
-    return oldest;
-}
-
-/* Time when a packet sent at `oldest` is overdue: `rto` after its earliest possible answer. */
-static int64_t overdue_after(const struct ina_core *core, int64_t oldest, int64_t *rto)
-{
-    *rto = core->rto << (core->backoff < INA_MOST_DOUBLINGS ? core->backoff : INA_MOST_DOUBLINGS);
-    *rto = *rto < core->rto_max ? *rto : core->rto_max;
-    int64_t from = oldest > core->timeout_at ? oldest : core->timeout_at;
-    if (!core->fallback && core->progress_at > from) /* results that arrive steadily, if slowly, are not lost (RFC 6298, 5.3) */
-        from = core->progress_at;
-    return from + *rto;
-}
-
-int64_t ina_overdue_at(const struct ina_core *core, int64_t *rto)
-{
-    return overdue_after(core, oldest_sent(core), rto);
-}
-
-int64_t ina_next_timeout(const struct ina_core *core)
-{
-    int64_t rto, oldest = oldest_sent(core);
-    if (oldest == INA_NEVER)
-        return INA_NEVER;
-    int64_t timeout = overdue_after(core, oldest, &rto), probe = next_probe(core, oldest);
-    return probe < timeout ? probe : timeout;
 }

@@ -11,7 +11,6 @@
 
 #define INA_NEVER INT64_MAX
 #define INA_ALL_WAIT 254                /* in a packet, if every result keeps this rank waiting; 255 means another thing there */
-#define INA_MOST_DOUBLINGS 20           /* of a time-out */
 
 /* State of a chain: the PSNs that are equal modulo the window follow one another, one at a time. */
 #define INA_CHAIN_FLAGS(CONSTANT) \
@@ -240,8 +239,6 @@ void ina_batch_end(struct ina_core *core, const struct ina_batch *batch);
 uint32_t ina_chain_of(const struct ina_core *core, int64_t index);
 void ina_queue_resend(struct ina_core *core, uint32_t chain, uint32_t flags);
 int64_t ina_next_timeout(const struct ina_core *core);
-/* When the oldest packet in flight is overdue, `rto` after it was sent or could have been answered; there is one. */
-int64_t ina_overdue_at(const struct ina_core *core, int64_t *rto);
 void ina_settle(struct ina_core *core);
 
 /* Time-outs, ina_timeout.c. */

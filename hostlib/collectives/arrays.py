@@ -73,6 +73,11 @@ def nothing() -> None:
     """Return None, where nothing is to convert, or the result is for another rank."""
 
 
+def staged_as(source: NDArray[Any], target: NDArray[Any]) -> Staged:
+    """Return arrays that need no conversion as `Staged`."""
+    return Staged(source, target, source.dtype, source.shape, None, nothing)
+
+
 def stage(array: ArrayLike | Tensor, out: Output | None = None) -> Staged:
     """Prepare `array` for a sum into `out` (which may be `array` itself) or into a new array.
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib.collectives import CallOptions, Collective
-from hostlib.collectives.arrays import Staged, nothing
+from hostlib.collectives.arrays import staged_as
 from hostlib.collectives.schedule import Packets
 from hostlib.errors import InaError, NonFiniteError, SumOverflow
 
@@ -31,7 +31,7 @@ class FusedCollective:
         for part, start in zip(parts, self._starts, strict=True):
             self._sums[start : start + len(part.staged.source)] = part.staged.source
         self.collective = Collective(
-            Staged(self._sums, self._sums, self._sums.dtype, self._sums.shape, None, nothing),
+            staged_as(self._sums, self._sums),
             first.average,
             CallOptions(
                 nonfinite="raise" if any(map(_raises, parts)) else "propagate",

@@ -27,8 +27,9 @@ from operator import add
 from typing import Final, NoReturn
 
 from hostlib.collectives import Collective, Engine
+from hostlib.collectives.arrays import staged_as
 from hostlib.collectives.engine import SwitchEngine, overflow_reason
-from hostlib.collectives.local_steps import CHUNK_BYTES, NONE, LocalSteps, received_error, staged_as
+from hostlib.collectives.local_steps import CHUNK_BYTES, NONE, LocalSteps, received_error
 from hostlib.collectives.schedule import Packets
 from hostlib.config import JobConfig
 from hostlib.core import Peers

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from hostlib import _native
 from hostlib.collectives import Collective, Engine
-from hostlib.collectives.arrays import Staged, nothing
+from hostlib.collectives.arrays import staged_as
 from hostlib.config import JobConfig
 from hostlib.errors import (
     NO_PACKETS,
@@ -258,11 +258,6 @@ class LocalSteps:
         while not self._library.ina_local_reach(where, wanted, _LOOK_NS):
             check = check or self._patience()
             check()
-
-
-def staged_as(source: NDArray[Any], target: NDArray[Any]) -> Staged:
-    """Return arrays that need no conversion as `Staged`."""
-    return Staged(source, target, source.dtype, source.shape, None, nothing)
 
 
 def _error_fields(error: JobBroken) -> dict[str, Any]:

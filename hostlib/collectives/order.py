@@ -105,7 +105,7 @@ class CallOrder:
                 # Before any call: each can be interrupted (Ctrl-C that the caller catches, an alarm), and
                 # then no thread would ever have a turn again.
                 self._busy = False
-                self._notify()
+                self._serve_the_rest()
         return finish()
 
     def start(self, request: Request[Result]) -> Handle[Result]:
@@ -138,7 +138,7 @@ class CallOrder:
         self._serve_the_rest()
 
     def _serve_the_rest(self) -> None:
-        """Start the library's thread, which carries out the submitted collectives."""
+        """Wake all waiting threads; start the library's thread if it must carry out submitted collectives."""
         with self._lock:
             if self._queue and self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="allreduce", daemon=True)
@@ -157,10 +157,6 @@ class CallOrder:
         if self._closed:
             raise NotInitialized("the communicator is closed")
 
-    def _notify(self) -> None:
-        with self._lock:
-            self._change.notify_all()
-
     def _serve(self) -> None:
         while True:
             with self._lock:
@@ -170,7 +166,7 @@ class CallOrder:
                 self._busy = True
             self._carry_out()
             self._busy = False
-            self._notify()
+            self._serve_the_rest()
 
     def _carry_out(self, *, waits: bool = False) -> None:
         """Carry out the oldest call, and all calls that all ranks have submitted meanwhile.

@@ -60,7 +60,7 @@ class Waiting:
     waited_s: float
 
 
-class Ledger:
+class CallRecord:
     """Record of this rank's calls; only one thread may use it at a time."""
 
     def __init__(self) -> None:
@@ -183,7 +183,7 @@ class Watch:
         self._stall_s = stall_s
         self._explain_s = min(EXPLAIN_S, patience_s + _LOOK_S)
         self._on_disagreement = on_disagreement
-        self._ledger = Ledger()
+        self._record = CallRecord()
         self._under_way: dict[int, Callable[[], bool]] = {}
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -206,7 +206,7 @@ class Watch:
         """
         with self._lock:
             self._prune()
-            number = self._ledger.begin(call)
+            number = self._record.begin(call)
             if ended:
                 self._under_way[number] = ended
             return number
@@ -214,7 +214,7 @@ class Watch:
     def end(self, number: int) -> None:
         """Record that a call is over."""
         with self._lock:
-            self._ledger.end(number)
+            self._record.end(number)
 
     def track(self, number: int, ended: Callable[[], bool]) -> None:
         """Set the function that returns whether the call under way is over."""
@@ -280,7 +280,7 @@ class Watch:
             self._answered = requests
         with self._lock:
             self._prune()
-            oldest = self._ledger.oldest()
+            oldest = self._record.oldest()
         if oldest is None or oldest.waited_s < self._stall_s:
             self._requested_for = None
         elif self._requested_for != oldest.number:
@@ -332,7 +332,7 @@ class Watch:
 
     def _show(self) -> None:
         with self._lock:
-            page = self._ledger.page()
+            page = self._record.page()
         self._store.set(f"calls/{self._rank}", page.to_json())
 
     def _read(self) -> dict[int, Page]:
@@ -343,4 +343,4 @@ class Watch:
     def _prune(self) -> None:
         for number in [number for number, ended in self._under_way.items() if ended()]:
             del self._under_way[number]
-            self._ledger.end(number)
+            self._record.end(number)

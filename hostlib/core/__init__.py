@@ -3,10 +3,16 @@
 ===================  ==================================================================================
 `driver`             the steps of every loop around a window, over sockets or in virtual time
 `window`             the interface for drivers: begin, emit, absorb, next_timeout, on_timeout
-`state`              the state, and the theory of operation
+`state`              the state, with the limits of time-outs, and the theory of operation
 `congestion`         how many packets may be in flight
+`pace`               time-outs for a switch of unknown speed; how long a packet holds its slot
+`priority`           the priority of packets
+`foresight`          exponents of a sum, foreseen from an earlier one
 `watchdog`           when a wait has become pointless
 ===================  ==================================================================================
+
+What is done for every packet is in C (``_native/ina_core.c``); ``_native/ina_timeout.c`` decides which
+packets are overdue.
 
 The data path cannot distinguish a slow rank from a dead one: neither sends anything. The launcher, which
 watches the processes, can, and a worker asks it through `Peers`.

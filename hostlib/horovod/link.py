@@ -7,7 +7,7 @@
 ``{"leave": true, "why": why}``  it carries out no further collective; without ``why``: it has shut down
 ===============================  ================================================================
 
-Threads fill `Link.announced`: at rank 0 one thread for each other rank, at other ranks one thread. The
+Threads fill `RankLink.announced`: at rank 0 one thread for each other rank, at other ranks one thread. The
 connections are sockets, not gloo's messages: a thread that waits for a socket can be woken, so that no thread
 is left when the interpreter ends.
 """
@@ -42,7 +42,7 @@ _LONGEST: Final = 1 << 30
 """Maximum number of bytes of a message: enough for any number of tensors."""
 
 
-class Link:
+class RankLink:
     """This rank's end of the connections; any thread may call its methods."""
 
     def __init__(

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from hostlib.errors import NotInitialized, refuse
-from hostlib.horovod.link import Link, connect
+from hostlib.horovod.link import RankLink, connect
 from hostlib.horovod.negotiation import ALL, Announcement, HorovodInternalError, Request
 from hostlib.horovod.timeline import TensorTimeline
 from hostlib.launch.launched_rank import LaunchedRank, launched_rank
@@ -155,7 +155,7 @@ class World:
         stall_s, limit_s = _stall_limits()
         host = names[0][1] if len({*machines}) > 1 else ""
         connections = connect(self.rank, self.size, host=host, share=_first_text)
-        self.link = Link(connections, self.rank, self.size, stall_s=stall_s, limit_s=limit_s)
+        self.link = RankLink(connections, self.rank, self.size, stall_s=stall_s, limit_s=limit_s)
         self._thread = threading.Thread(target=self._serve, name="horovod operations", daemon=True)
         self._thread.start()
         path = os.environ.get("INA_TIMELINE") or os.environ.get("HOROVOD_TIMELINE")

@@ -96,10 +96,10 @@ class Rendezvous(Door):
         with self._change:
             return dict(self._gone)
 
-    def reports(self) -> dict[int, dict[str, float]]:
+    def reports(self) -> dict[int, Mapping[str, float]]:
         """Return the latest report of each rank that has sent one."""
         with self._change:
-            return {rank: dict(report) for rank, report in self._reports.items()}
+            return dict(self._reports)
 
     def ended(self, rank: int, status: int, reason: str) -> None:
         """Record that the process of `rank` has ended.

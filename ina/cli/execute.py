@@ -19,7 +19,7 @@ from ina.run.launch.spec import (
     FabricSpec,
     LaunchSpec,
     Metrics,
-    Reports,
+    RankReports,
     by_switch,
     metrics,
     refusals,
@@ -76,7 +76,7 @@ class Live:
         self._done = what
         screen.progress(f"{what} …")
 
-    def update(self, reports: Mapping[str, Reports]) -> None:
+    def update(self, reports: Mapping[str, RankReports]) -> None:
         """Show the progress of the slowest worker of each job."""
         parts = []
         resent = 0.0
@@ -130,12 +130,12 @@ def execute(
     began_s = time.monotonic()
     if opened is None:
         children = [spec.children for spec in specs]
-        opened = open_fabric(fabric, children, on_listening=_announce, meanwhile=_service)
+        opened = open_fabric(fabric, children, on_listening=_announce, meanwhile=_imported_run)
     with Live({spec.name: spec.job.workers for spec in specs}, quiet=as_json) as live:
         live.doing(_starting(fabric, switch))
         with opened as switches:
             live.doing(f"starting {plural(sum(spec.job.workers for spec in specs), 'worker')}")
-            report = _service()(switches, specs, on_output=live.output, on_progress=live.update)
+            report = _imported_run()(switches, specs, on_output=live.output, on_progress=live.update)
     interrupted, elapsed_s = report.interrupt, time.monotonic() - began_s
     answer = Reply(_result(fabric, specs, switch, report, elapsed_s, unused_keys), _parts(fabric, report))
     with contextlib.suppress(OSError) if interrupted else contextlib.nullcontext():  # terminal may be gone
@@ -145,7 +145,7 @@ def execute(
     _fail(report.ends, interrupted, elapsed_s)
 
 
-def _service() -> Callable[..., RunReport]:
+def _imported_run() -> Callable[..., RunReport]:
     """Import and return the function that runs jobs.
 
     The slow import is made while the switches start, and is not needed for --help.
@@ -201,9 +201,7 @@ def _parts(fabric: FabricSpec, report: RunReport) -> Iterator[Listing]:
 
 def _fail(ends: Sequence[JobEnd], interrupted: Interrupted | None, elapsed_s: float) -> None:
     """Raise Failure for the first failed job or an interrupt; print messages for the other failed jobs."""
-    from ina.run.launch.group_run import first_failure
-
-    first = first_failure([end for end in ends if not end.interrupted])
+    first = _first_failure([end for end in ends if not end.interrupted])
     for end in ends:
         if (end is first and not interrupted) or end.interrupted:
             continue
@@ -215,6 +213,13 @@ def _fail(ends: Sequence[JobEnd], interrupted: Interrupted | None, elapsed_s: fl
     if first and (failure := first.failure()):
         message, code = verdict(failure)
         raise Failure(f"{_of(first)}{message}", exit_code=code)
+
+
+def _first_failure(ends: Sequence[JobEnd]) -> JobEnd | None:
+    """Return the job that failed first; None: none failed."""
+    failed = [end for end in ends if end.failure()]
+    # The other workers of a failed job notice later.
+    return min(failed, key=lambda end: ((end.result and end.result.failure) or end).at_s, default=None)
 
 
 def _of(end: JobEnd) -> str:

@@ -8,13 +8,22 @@ import math
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from textwrap import shorten
 from typing import Annotated, Any, NoReturn
 
-from controller import Admission, Fleet, NoProgram, Registration, SwitchSession, TreeAdmission
+import softswitch  # its parts are imported at their first use
+from controller import (
+    Admission,
+    ControllerError,
+    Fleet,
+    NoProgram,
+    Registration,
+    SwitchSession,
+    TreeAdmission,
+)
 from controller.errors import Refused
 from controller.p4runtime_shim.cells import CellReader, Counter, CounterReading, Register, Value
 from controller.switches import names
@@ -105,22 +114,64 @@ def slots(
 
 def _serve(running: options.RunningSwitch, port: int) -> NoReturn:
     """Serve metrics to Prometheus until interrupted. Raises Failure if the port cannot be used."""
-    from ina.run.switches.job_metrics import render
-    from softswitch import serve_metrics
-
     with running.connect() as controller:
         turn = threading.Lock()
 
         def text() -> str:
             with turn:
-                return render(controller)
+                return _metrics(controller)
 
         with contextlib.ExitStack() as stack:
             with failing_at(f"--metrics-port {port}", OSError, exit_code=FAILED):
-                found = stack.enter_context(serve_metrics(text, port))
+                found = stack.enter_context(softswitch.serve_metrics(text, port))
             out.print(f"serving http://127.0.0.1:{found}/metrics", soft_wrap=True)
             while True:
                 time.sleep(3600)
+
+
+def _metrics(controller: SwitchSession) -> str:
+    """Return the metrics of all jobs of a switch in Prometheus' text format.
+
+    Raises MetricsUnknown if the switch does not answer.
+    """
+    try:
+        jobs = controller.jobs() if controller.has_program() else {}
+        packets = {job: controller.row_counters(of.counter_row) for job, of in jobs.items()}
+    except NoProgram:
+        jobs, packets = {}, {}
+    except ControllerError as error:
+        raise softswitch.MetricsUnknown(str(error)) from error
+    described = {number: job.registration or NOBODY for number, job in jobs.items()}
+    labels = {number: {"job": number, "name": of.name, "user": of.user} for number, of in described.items()}
+    outcomes = {
+        softswitch.metric_labels(**labels[number], outcome=outcome): count
+        for number, counts in packets.items()
+        for outcome, count in counts.items()
+    }
+    lines = softswitch.metric_family("ina_jobs", "Jobs that the switch serves.", {"": len(jobs)}, "gauge")
+    lines += softswitch.metric_family("ina_job_packets_total", "Packets of the job by outcome.", outcomes)
+    for name, meaning, value in _GAUGES:
+        found = {
+            softswitch.metric_labels(**labels[number]): value(job, described[number])
+            for number, job in jobs.items()
+        }
+        known = {label: number for label, number in found.items() if number is not None}
+        lines += softswitch.metric_family(f"ina_job_{name}", meaning, known, "gauge")
+    return "\n".join(lines) + "\n"
+
+
+_GAUGES: tuple[tuple[str, str, Callable[[Admission, Registration], float | None]], ...] = (
+    ("slots", "Slots of the job.", lambda job, of: job.region.size),
+    ("workers", "Workers of the job at this switch.", lambda job, of: len(job.members)),
+    ("age_seconds", "Age of the job at its last renewal.", lambda job, of: of.age_s),
+    ("renewals", "Renewals of the job's registration.", lambda job, of: of.renewals),
+    (
+        "goodput_bits_per_second",
+        "Goodput of a worker in allreduces, at the last renewal.",
+        lambda job, of: of.goodput_bps,
+    ),
+)
+"""Name, meaning and value of each number of a job, given its admission and its registration."""
 
 
 def _watched(controller: SwitchSession) -> Mapping[int, Admission]:

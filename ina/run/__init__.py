@@ -20,6 +20,8 @@ describes it. Fallback servers keep the jobs of this service (`ina.run.fallback.
 entries, which are compared with the stored holds (`controller.Fleet.reconcile`). So every effect can be
 interrupted anywhere and retried.
 
+`assembly` makes the controller's service (`daemon`) from a state on disk, a site and an engine.
+
 `live` is such a service for the time of one command (`ina run`, `ina admit`, `ina schedule live`, scenarios).
 Its state is in memory, its runs are threads of its process, and its switches belong to a fabric
 (`fabric_network`); one switch of the fabric may be the root of all jobs' trees.

@@ -33,7 +33,6 @@ from ina.run.network import ClusterNetwork
 from ina.run.quotas import Quota, Rates
 from ina.run.records import JobRecord, id_of
 from ina.run.reports import Reports
-from ina.run.steps import hosts
 from ina.run.switches.topology import has_slow_links
 from ina.run.views import JobGrant, LogLine
 
@@ -137,7 +136,7 @@ class Daemon(ServiceLoop[ClusterNetwork]):
         found = await self._blocking.switches(self._audit)
         lost: list[views.DifferenceView] = [
             {
-                "where": ", ".join(hosts(place.servers)),
+                "where": ", ".join(place.hosts),
                 "what": f"job {name} should run, but its runner is gone",
             }
             for number, hold in self.ledger.holds.items()

@@ -31,7 +31,7 @@ from ina.run.ledger import Ledger
 from ina.run.network import Network
 from ina.run.records import Wiring
 from ina.run.runs import Runs
-from ina.run.steps import HeldRun, Resize, Stage, Start, Step, Stop, hosts, steps
+from ina.run.steps import HeldRun, Resize, Stage, Start, Step, Stop, steps
 from ina.run.switches.topology import has_slow_links
 from ina.run.threads import Threads
 
@@ -230,12 +230,12 @@ class Effects:
         used: dict[str, set[int]] = {}
         for hold in self._ledger.holds.values():
             for name, ports in hold.udp_ports.items():
-                for host, port in zip(hosts(hold.run.places[name].servers), ports, strict=True):
+                for host, port in zip(hold.run.places[name].hosts, ports, strict=True):
                     used.setdefault(host, set()).add(port)
         found = {}
         for name, place in run.places.items():
             chosen = []
-            for host in hosts(place.servers):
+            for host in place.hosts:
                 taken = used.setdefault(host, set())
                 port = next(p for p in range(INA_UDP_PORT + 1, 1 << 16) if p not in taken)
                 taken.add(port)
@@ -351,7 +351,7 @@ class Effects:
             job = submitted.job
             machines = tuple(
                 tuple(rank for rank, server in enumerate(place.servers) if server == host)
-                for host in hosts(place.servers)
+                for host in place.hosts
             )
             jobs.append(
                 LaunchSpec(
@@ -366,7 +366,7 @@ class Effects:
                     machines=machines,
                     # ranks of a machine sum there
                     hierarchical=hold.admissions[name].job == ON_NO_SWITCH or len(machines) < job.workers,
-                    places=hosts(place.servers),
+                    places=place.hosts,
                     offset=offset,
                     logs=str(self._ledger.logs(submitted)),
                     granted=_granted(place),

@@ -33,7 +33,7 @@ from ina.run.launch.job_run import JobEnd, JobRun
 from ina.run.launch.spec import (
     JobResult,
     LaunchSpec,
-    Reports,
+    RankReports,
     add_group,
     add_reports,
     goodput_bps,
@@ -103,7 +103,7 @@ class FabricJob(JobRun):
         if group.result is not None:
             self._of_groups = add_group(self._of_groups, group.ranks, group.result)
 
-    def reports(self) -> Reports:
+    def reports(self) -> RankReports:
         """Return the latest report of each rank; its counts include those of the rank's groups."""
         reports = add_reports(JobRun.reports(self), range(self.spec.job.workers), self._of_groups.reports)
         for group in [*self.groups]:

@@ -23,7 +23,7 @@ from ina.run.client import Client, ClientError, Refused
 from ina.run.launch.files import record_of
 from ina.run.launch.hosts import UdpHosts
 from ina.run.launch.job_run import Attendance, JobRun, met
-from ina.run.launch.spec import JobResult, LaunchSpec, Reports, summed_bytes
+from ina.run.launch.spec import JobResult, LaunchSpec, RankReports, summed_bytes
 
 if TYPE_CHECKING:  # the deciding parts
     from ina.run.views import AdmissionView, JobGrant
@@ -80,7 +80,7 @@ class Lease:
         self._held = held
         self._over = threading.Event()
         self._lock = threading.Lock()
-        self._reports: Callable[[], Reports] = dict
+        self._reports: Callable[[], RankReports] = dict
         self._on_stop: Callable[[str], None] = lambda why: None
         self._thread = threading.Thread(target=self._run, name=f"lease of job {held.name}")
         self.running = threading.Event()

@@ -32,7 +32,7 @@ from ina.run.launch.executor import Executor
 from ina.run.launch.group_run import GroupRun, OnOutput, OnProgress
 from ina.run.launch.job_run import Attendance, JobEnd, JobRun
 from ina.run.launch.orders import RunOrder, RunStatus
-from ina.run.launch.spec import JobResult, LaunchSpec, Reports
+from ina.run.launch.spec import JobResult, LaunchSpec, RankReports
 from ina.run.ledger import Ledger
 from ina.run.loop import ServiceLoop
 from ina.run.memory import ServiceState
@@ -232,7 +232,7 @@ class LiveJobs:
         """Return how each job in `specs` has ended, or why it could not be admitted, in the same order."""
         return [self._network.ends.get(spec.name) or JobEnd(spec) for spec in specs]
 
-    def reports(self, specs: Sequence[LaunchSpec]) -> dict[str, Reports]:
+    def reports(self, specs: Sequence[LaunchSpec]) -> dict[str, RankReports]:
         """Return the latest report of each rank of the jobs in `specs`, by the job's name."""
         return {end.spec.name: end.reports() for end in self.ends(specs)}
 
@@ -240,7 +240,7 @@ class LiveJobs:
         """Request the end of all jobs and of the service, and return at once. Any thread may call this."""
         self._ending.set()
 
-    def run_here(
+    def run_blocking(
         self,
         jobs: Sequence[Submitted],
         *,
@@ -364,10 +364,10 @@ def run(
     """
     # switches started by this process have counted only this run's packets
     before = _refused(fabric) if fabric.spec.lease_s is not None else {}
-    live = _here(fabric, specs, WorkerOptions(on_output=on_output))
+    live = _all_at_once(fabric, specs, WorkerOptions(on_output=on_output))
     interrupt: BaseException | None = None
     try:
-        live.run_here(_submitted(specs), on_tick=lambda: on_progress(live.reports(specs)))
+        live.run_blocking(_submitted(specs), on_tick=lambda: on_progress(live.reports(specs)))
     except (KeyboardInterrupt, SystemExit) as error:
         interrupt = error
     return RunReport(live.ends(specs), _since(before, _refused(fabric)), interrupt)
@@ -389,8 +389,8 @@ def run_on(
 
     An interrupt such as KeyboardInterrupt ends the jobs, and is raised again.
     """
-    live = _here(fabric, specs, how)
-    live.run_here(_submitted(specs), on_tick=lambda: on_progress(live.reports(specs)))
+    live = _all_at_once(fabric, specs, how)
+    live.run_blocking(_submitted(specs), on_tick=lambda: on_progress(live.reports(specs)))
     return live.ends(specs)
 
 
@@ -428,7 +428,7 @@ class _Policies(Policies):
         return Core(self.servers(cluster), Setup(AtOnce(), ExclusiveSpeed()), rules=self._rules, log=Log())
 
 
-def _here(fabric: SwitchFabric, specs: Sequence[LaunchSpec], how: WorkerOptions) -> LiveJobs:
+def _all_at_once(fabric: SwitchFabric, specs: Sequence[LaunchSpec], how: WorkerOptions) -> LiveJobs:
     """Return a service that runs all of these jobs at once: its cluster has enough GPUs for them."""
     gpus = max(1, sum(spec.job.workers for spec in specs))
     room = Topology(
@@ -475,9 +475,9 @@ def grouped(
 
     Raises the error if the group cannot be started.
     """
-    live = _here(fabric, specs, WorkerOptions(on_output=on_output, takes_turns=True))
+    live = _all_at_once(fabric, specs, WorkerOptions(on_output=on_output, takes_turns=True))
     with ThreadPoolExecutor(1) as pool:
-        serving = pool.submit(live.run_here, _submitted(specs, offsets))
+        serving = pool.submit(lambda: asyncio.run(live.run(_submitted(specs, offsets))))
         try:
             while live.runs.latest is None and not serving.done():
                 wait([serving], timeout=TICK_S)

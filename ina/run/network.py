@@ -28,7 +28,7 @@ from controller.vocabulary import Region, Topology
 from ina.faults import fault_point
 from ina.run.launch.orders import ON_NO_SWITCH
 from ina.run.records import JobRecord, Wiring
-from ina.run.steps import HeldRun, hosts
+from ina.run.steps import HeldRun
 from ina.run.switches.admission import deployment
 from ina.run.views import AuditView, DifferenceView
 
@@ -443,7 +443,7 @@ def _revisions(reports: Mapping[str, SwitchReport]) -> dict[str, Revision]:
 
 def without_switch(cluster: Topology, place: Place) -> TreeAdmission:
     """Return the admission of a job whose workers are all on one server, and that needs no switch."""
-    used = hosts(place.servers)
+    used = place.hosts
     rack = cluster.rack_of[used[0]]
     here = Admission(
         job=ON_NO_SWITCH,

@@ -136,10 +136,9 @@ class Policies:
 
         `core` must allocate switches.
 
-        Raises the errors of `changes.keep_gpu_numbers` and `Core.change_cluster`.
+        Raises the errors of `controller.core.compose.keep_gpu_numbers` and `Core.change_cluster`.
         """
-        from controller.core.compose import servers_of, setup_of
-        from controller.core.events import keep_gpu_numbers
+        from controller.core.compose import keep_gpu_numbers, servers_of, setup_of
 
         allocation = self._of_network()
         servers = keep_gpu_numbers(core.servers, servers_of(cluster, allocation))

@@ -7,7 +7,7 @@ again after every change, so that earlier desired states need not be stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -74,11 +74,6 @@ def held_run(found: dict[str, Any]) -> HeldRun:
             for job, switches in found["admissions"].items()
         }
     return record_of(HeldRun, found)
-
-
-def hosts(servers: Sequence[str]) -> tuple[str, ...]:
-    """Return each server in a list of workers' servers once, in the order of first appearance."""
-    return tuple(dict.fromkeys(servers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from softswitch.bfrt.values import (
     exact_key,
 )
 from softswitch.compiler import ir
-from softswitch.engine.pipeline import PortStatistics
+from softswitch.engine.ports import PortStatistics
 from softswitch.engine.switch import Switch
 from softswitch.engine.tofino import NO_GROUP, group_number
 from softswitch.p4runtime.errors import InvalidArgument, NotFound, PermissionDenied, Unimplemented

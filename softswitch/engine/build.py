@@ -314,10 +314,6 @@ def _build_for_others(folder: Path, program: str) -> None:
         target.chmod(0o644)
 
 
-if __name__ == "__main__":
-    build_for_others(Path(sys.argv[1]), sys.argv[2:])
-
-
 def sanitizer_environment() -> dict[str, str]:
     """Return the variables with which a Python process can load sanitized objects.
 
@@ -339,3 +335,7 @@ def _library(name: str) -> str:
     """Return the path of a sanitizer's library; if the compiler has no such library, return `name`."""
     command = [find_compiler(), f"-print-file-name={name}"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+if __name__ == "__main__":
+    build_for_others(Path(sys.argv[1]), sys.argv[2:])

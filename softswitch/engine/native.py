@@ -32,23 +32,23 @@ from softswitch.engine.compiled import (
 from softswitch.engine.pcapng import NAME_BYTES, NOTES, CaptureSettings
 from softswitch.engine.pipeline import (
     MAX_FRAME,
-    PORT_COUNTERS,
-    SWITCH_COUNTERS,
     Copy,
     Packet,
     Pipeline,
-    PortStatistics,
-    SwitchStatistics,
     Verdict,
 )
 from softswitch.engine.ports import (
+    PORT_COUNTERS,
+    SWITCH_COUNTERS,
     InterfacePort,
     LinkModel,
     MemoryPort,
     PortError,
     PortSpec,
+    PortStatistics,
     SharedPort,
     SwitchError,
+    SwitchStatistics,
     UdpPort,
     threshold,
 )

@@ -1,10 +1,20 @@
-"""The interface of a loaded P4 program, the same for all back ends, with its meters and a packet's steps.
+"""The interface of a loaded P4 program in Python, for all back ends alike; its meters, and a packet's steps.
 
-Meters are two-rate three-colour markers (RFC 2698) that ignore earlier colours.
+Two classes derive from `Pipeline`: the compiled one (`softswitch.engine.compiled`) and the
+interpreter (`softswitch.engine.interpreter`). The errors are::
 
-This module and ``runtime/meters.h`` give the same result for every packet, to the token.
+    PipelineError
+    ├── NoCompiler       the C back end is requested and there is no working ``cc``
+    ├── NoCache          no folder is suitable for compiled programs
+    ├── BuildFailed      the C compiler failed: the message states how
+    ├── NoSuchObject     no table, counter or register of that name, or index out of range
+    ├── BadEntry         an entry that does not fit its table: the message states why
+    ├── EntryExists      insert of an existing match
+    ├── NoSuchEntry      modify, delete or read of a missing match
+    └── TableFull        insert beyond the table's size
 
-The counters here belong to the switch and its ports, not to the program.
+Meters are two-rate three-colour markers (RFC 2698) that ignore earlier colours. Those of the interpreter
+(`TokenMeter`) and ``runtime/meters.h`` give the same result for every packet, to the token.
 
 The steps of a packet, for debugging programs:
 
@@ -22,28 +32,13 @@ write     register                        index, old, value (old is null: beyond
 drop      block
 egress                                    port, bytes
 ========  ==============================  ======================================================
-
-The interface of a loaded P4 program in Python, the same for all back ends.
-
-Two classes derive from `Pipeline`: the compiled one (`softswitch.engine.compiled`) and the
-interpreter (`softswitch.engine.interpreter`). The errors are::
-
-    PipelineError
-    ├── NoCompiler       the C back end is requested and there is no working ``cc``
-    ├── NoCache          no folder is suitable for compiled programs
-    ├── BuildFailed      the C compiler failed: the message states how
-    ├── NoSuchObject     no table, counter or register of that name, or index out of range
-    ├── BadEntry         an entry that does not fit its table: the message states why
-    ├── EntryExists      insert of an existing match
-    ├── NoSuchEntry      modify, delete or read of a missing match
-    └── TableFull        insert beyond the table's size
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from softswitch.compiler.errors import Position
@@ -128,71 +123,6 @@ class TokenMeter:
             return YELLOW
         self._committed.tokens -= cost
         return GREEN
-
-
-def _counter(meaning: str) -> int:
-    """Return a dataclass field that starts at 0; `meaning` is the sentence that `meanings` returns for it."""
-    count: int = field(default=0, metadata={"meaning": meaning})
-    return count
-
-
-@dataclass(slots=True)
-class PortStatistics:
-    """Counters of the frames at one port. Only ``rx_bytes`` and ``tx_bytes`` count bytes."""
-
-    rx_packets: int = _counter("Frames that arrived, before impairments.")
-    rx_bytes: int = _counter("Bytes of the frames that arrived.")
-    rx_lost: int = _counter("Arriving frames that an impairment dropped.")
-    rx_corrupted: int = _counter("Arriving frames that an impairment corrupted.")
-    rx_duplicated: int = _counter("Arriving frames that an impairment duplicated.")
-    rx_reordered: int = _counter("Arriving frames that an impairment held back.")
-    rx_queue_full: int = _counter(
-        "Arriving frames dropped because the queue of the port's rate limit was full."
-    )
-    rx_malformed: int = _counter(
-        "Frames that were empty, longer than 9216 bytes, or offloaded superframes that cannot be split."
-    )
-    rx_socket_full: int = _counter(
-        "Frames dropped by the kernel because the switch was too slow; a superframe counts once."
-    )
-    rx_no_program: int = _counter("Frames that arrived before a program was loaded.")
-    rx_stranger: int = _counter(
-        "Datagrams dropped because they did not come from the UDP port's peer; not in rx_packets."
-    )
-    ingress_dropped: int = _counter("Packets that arrived at this port and were dropped by the program.")
-    egress_dropped: int = _counter("Packets for this port that the program dropped in egress.")
-    tx_packets: int = _counter("Frames that left the port.")
-    tx_bytes: int = _counter("Bytes of the frames that left the port.")
-    tx_lost: int = _counter("Leaving frames that an impairment dropped.")
-    tx_corrupted: int = _counter("Leaving frames that an impairment corrupted.")
-    tx_duplicated: int = _counter("Leaving frames that an impairment duplicated.")
-    tx_reordered: int = _counter("Leaving frames that an impairment held back.")
-    tx_queue_full: int = _counter("Frames dropped because the port's egress queue was full.")
-    tx_blocked: int = _counter(
-        "Frames dropped because the socket did not accept them, or because this memory port was full."
-    )
-    tx_no_peer: int = _counter("Frames dropped because no peer has sent to this UDP port yet.")
-    tx_too_long: int = _counter("Frames dropped because they were longer than the interface's MTU.")
-
-
-@dataclass(slots=True)
-class SwitchStatistics:
-    """Counters of dropped packets that no port's counters include."""
-
-    no_port: int = _counter("Packets sent to a port that does not exist.")
-    no_group: int = _counter("Packets multicast to a group, or cloned to a session, that does not exist.")
-    loops: int = _counter("Packets dropped because they were resubmitted, recirculated or cloned too often.")
-    overruns: int = _counter("Delayed frames dropped because the memory for delayed frames was full.")
-    unloaded: int = _counter("Packets dropped from egress queues when another program was loaded.")
-
-
-PORT_COUNTERS = [f.name for f in fields(PortStatistics)]
-SWITCH_COUNTERS = [f.name for f in fields(SwitchStatistics)]
-
-
-def meanings(statistics: type[PortStatistics] | type[SwitchStatistics]) -> dict[str, str]:
-    """Return a sentence that describes each counter, by the counter's name, in the order of the fields."""
-    return {each.name: each.metadata["meaning"] for each in fields(statistics)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Connections of switch ports, and their impairments.
+"""Connections of switch ports, their impairments and their counters.
 
 ``memory``              the calling program delivers and takes the frames, and sets the time
 ``cpu``                 a memory port for packet-in and packet-out
@@ -12,6 +12,8 @@
 Impairments (loss, delay and the like) are random but reproducible. Each direction of each port has its own
 random stream, so the fate of a frame depends only on the seed and on earlier frames in the same
 direction.
+
+The counters belong to the switch and its ports, not to the program.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import ctypes
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 MAX_PORT = 510
@@ -265,3 +267,68 @@ class LinkModel(ctypes.Structure):
 def threshold(probability: float) -> int:
     """Return the number below which a random 64-bit number is with this probability."""
     return min(int(probability * 2**64), _ALWAYS)
+
+
+def _counter(meaning: str) -> int:
+    """Return a dataclass field that starts at 0; `meaning` is the sentence that `meanings` returns for it."""
+    count: int = field(default=0, metadata={"meaning": meaning})
+    return count
+
+
+@dataclass(slots=True)
+class PortStatistics:
+    """Counters of the frames at one port. Only ``rx_bytes`` and ``tx_bytes`` count bytes."""
+
+    rx_packets: int = _counter("Frames that arrived, before impairments.")
+    rx_bytes: int = _counter("Bytes of the frames that arrived.")
+    rx_lost: int = _counter("Arriving frames that an impairment dropped.")
+    rx_corrupted: int = _counter("Arriving frames that an impairment corrupted.")
+    rx_duplicated: int = _counter("Arriving frames that an impairment duplicated.")
+    rx_reordered: int = _counter("Arriving frames that an impairment held back.")
+    rx_queue_full: int = _counter(
+        "Arriving frames dropped because the queue of the port's rate limit was full."
+    )
+    rx_malformed: int = _counter(
+        "Frames that were empty, longer than 9216 bytes, or offloaded superframes that cannot be split."
+    )
+    rx_socket_full: int = _counter(
+        "Frames dropped by the kernel because the switch was too slow; a superframe counts once."
+    )
+    rx_no_program: int = _counter("Frames that arrived before a program was loaded.")
+    rx_stranger: int = _counter(
+        "Datagrams dropped because they did not come from the UDP port's peer; not in rx_packets."
+    )
+    ingress_dropped: int = _counter("Packets that arrived at this port and were dropped by the program.")
+    egress_dropped: int = _counter("Packets for this port that the program dropped in egress.")
+    tx_packets: int = _counter("Frames that left the port.")
+    tx_bytes: int = _counter("Bytes of the frames that left the port.")
+    tx_lost: int = _counter("Leaving frames that an impairment dropped.")
+    tx_corrupted: int = _counter("Leaving frames that an impairment corrupted.")
+    tx_duplicated: int = _counter("Leaving frames that an impairment duplicated.")
+    tx_reordered: int = _counter("Leaving frames that an impairment held back.")
+    tx_queue_full: int = _counter("Frames dropped because the port's egress queue was full.")
+    tx_blocked: int = _counter(
+        "Frames dropped because the socket did not accept them, or because this memory port was full."
+    )
+    tx_no_peer: int = _counter("Frames dropped because no peer has sent to this UDP port yet.")
+    tx_too_long: int = _counter("Frames dropped because they were longer than the interface's MTU.")
+
+
+@dataclass(slots=True)
+class SwitchStatistics:
+    """Counters of dropped packets that no port's counters include."""
+
+    no_port: int = _counter("Packets sent to a port that does not exist.")
+    no_group: int = _counter("Packets multicast to a group, or cloned to a session, that does not exist.")
+    loops: int = _counter("Packets dropped because they were resubmitted, recirculated or cloned too often.")
+    overruns: int = _counter("Delayed frames dropped because the memory for delayed frames was full.")
+    unloaded: int = _counter("Packets dropped from egress queues when another program was loaded.")
+
+
+PORT_COUNTERS = [f.name for f in fields(PortStatistics)]
+SWITCH_COUNTERS = [f.name for f in fields(SwitchStatistics)]
+
+
+def meanings(statistics: type[PortStatistics] | type[SwitchStatistics]) -> dict[str, str]:
+    """Return a sentence that describes each counter, by the counter's name, in the order of the fields."""
+    return {each.name: each.metadata["meaning"] for each in fields(statistics)}

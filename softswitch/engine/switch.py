@@ -21,7 +21,7 @@ from typing import Self
 
 from softswitch.engine.native import Members, NativeEngine
 from softswitch.engine.pcapng import CaptureSettings
-from softswitch.engine.pipeline import Pipeline, PortStatistics, SwitchStatistics
+from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import (
     MAX_PORT,
     InterfacePort,
@@ -30,8 +30,10 @@ from softswitch.engine.ports import (
     PortError,
     PortImpairments,
     PortSpec,
+    PortStatistics,
     SharedPort,
     SwitchError,
+    SwitchStatistics,
     UdpPort,
 )
 

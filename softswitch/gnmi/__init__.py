@@ -31,8 +31,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from p4src.messages import gnmi
-from softswitch.engine.pipeline import PortStatistics
-from softswitch.engine.ports import InterfacePort, PortSpec, SharedPort, UdpPort
+from softswitch.engine.ports import InterfacePort, PortSpec, PortStatistics, SharedPort, UdpPort
 from softswitch.engine.switch import Switch
 
 Leaf = str | int | bool

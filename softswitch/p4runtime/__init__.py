@@ -3,11 +3,11 @@
 ======================  =============================================================
 `server`                gRPC: decodes requests, maps errors to status codes
 `state`                 the loaded program and everything written to it, as one bundle
-`entities`              one update or read of any entity, by `tables`, `cells`, `replication`
+`entities`              one update or read of any entity, by `tables`, `cells`, `replication` and
+                        `action_profiles`; controllers' table writes, for a log and for the next program
 `translate`             P4Runtime messages to and from the entries of pipelines; packets' metadata
 `schema`                the objects of a P4Info, by id and by name
 `roles`                 the primary controllers, and the permissions of roles
-`written`               controllers' table writes, for a log and for the next program
 ======================  =============================================================
 
 `docs/reference/p4runtime.md` lists the specification's requirements with the tests that hold them.

@@ -8,7 +8,7 @@ import pytest
 
 import hostlib.collectives.paths
 from hostlib.collectives.paths import SWITCH, CallPaths
-from hostlib.collectives.watch import EXPLAIN_S, KEPT, Ledger, Page, Watch, behind, disagreement
+from hostlib.collectives.watch import EXPLAIN_S, KEPT, CallRecord, Page, Watch, behind, disagreement
 
 
 class DictStore:
@@ -65,19 +65,19 @@ def test_ranks_that_are_behind_are_named_with_their_last_call() -> None:
 
 
 def test_a_ledger_keeps_the_latest_calls_and_knows_the_oldest_that_is_open() -> None:
-    ledger = Ledger()
-    numbers = [ledger.begin(f"call {number}") for number in range(KEPT + 2)]
-    page = Page.from_json(ledger.page().to_json())
+    record = CallRecord()
+    numbers = [record.begin(f"call {number}") for number in range(KEPT + 2)]
+    page = Page.from_json(record.page().to_json())
     assert (page.first, page.last) == (2, KEPT + 1)
     assert page.call(1) is None
     assert page.call(2) == "call 2"
-    assert (oldest := ledger.oldest())
+    assert (oldest := record.oldest())
     assert (oldest.number, oldest.call) == (0, "call 0"), "also of a call that is on the page no more"
     assert 0 <= oldest.waited_s < 900
     for number in numbers:
-        ledger.end(number)
-        ledger.end(number)
-    assert ledger.oldest() is None
+        record.end(number)
+        record.end(number)
+    assert record.oldest() is None
 
 
 def test_a_watch_finds_calls_that_differ() -> None:

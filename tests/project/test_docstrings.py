@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PRODUCT = ("p4src", "softswitch", "controller", "hostlib", "bmv2_topos", "ina")
+from tests.project.test_size import PRODUCT, ROOT
+
 FOLDERS = (*PRODUCT, "examples", "benchmarks")
 
 MANY = 4

@@ -143,7 +143,6 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert "POST /v1/jobs" in served
 
 
-ROOT = Path(__file__).parents[2]
 PACKAGES = ("benchmarks", "bmv2_topos", "controller", "hostlib", "ina", "softswitch")
 WITH_EXAMPLES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

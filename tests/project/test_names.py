@@ -126,6 +126,18 @@ def test_what_comments_docstrings_and_pages_name_is_there() -> None:
     assert not found, "\n".join(found)
 
 
+def test_a_package_has_the_modules_that_it_describes() -> None:
+    found = [
+        f"{file}: {name}"
+        for file in readable()
+        if file.endswith("/__init__.py")
+        for note in notes(ROOT / file)
+        for name in re.findall(r"^(?:- )?`([a-z_]+)`(?::|  )", note, re.MULTILINE)
+        if name not in {each.stem for each in (ROOT / file).parent.iterdir()}
+    ]
+    assert not found, "\n".join(found)
+
+
 @pytest.mark.parametrize(
     ("suffix", "text", "found"),
     [

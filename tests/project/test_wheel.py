@@ -14,9 +14,8 @@ import pytest
 from setuptools.dist import Distribution
 
 from softswitch.engine.c_compiler import LEVELS
+from tests.project.test_size import PRODUCT, ROOT
 
-ROOT = Path(__file__).parents[2]
-PRODUCT = ("bmv2_topos", "controller", "hostlib", "ina", "p4src", "softswitch")
 BUILT = ("*.so", "__pycache__")
 
 

@@ -17,7 +17,7 @@ memory. c is learnt from the speeds of running jobs: a job takes 1 + c · f time
 jobs use a fraction f of the GPUs.
 
 Reported durations are trusted only as far as they were right for ended jobs. Their error e is a logarithm
-(`scheduling.estimates.EstimateError`); it is larger while few jobs have ended. A job may need exp(e) times as
+(`scheduling.ranked.EstimateError`); it is larger while few jobs have ended. A job may need exp(e) times as
 long as reported, so its deadline is urgent earlier. A deadline is ignored if the job would miss it even alone
 and even with exp(-`SURE` · e) of its remaining time: GPUs taken from other jobs for it would be wasted.
 Before any job has ended, all deadlines are urgent until they have passed. So jobs run earliest deadline first

@@ -14,7 +14,7 @@ So the worth of one second's progress is
 
 With many waiting jobs, this maximises throughput; with few, it favours jobs that end soon. Weave chooses the
 jobs, their groups and the number of groups of each size that make the sum of weight times speed largest
-(`grouping.worth`).
+(`grouping.rounds.group_by_worth`).
 
 The worth per second does not include restarts. If starts take more than the fraction `STARTS` of jobs' run
 time on average, restarts would cost more than groups gain. Then all jobs run alone, in order of the queue

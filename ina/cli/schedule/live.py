@@ -166,7 +166,7 @@ def _decided(
             on_output=print_output, takes_turns=True, describe=lambda error: verdict(error)[0]
         )
         service = LiveJobs(topology, policies, fabric, specs, how)
-        service.run_here(events, on_entry=_print)
+        service.run_blocking(events, on_entry=_print)
         return service.core
 
 

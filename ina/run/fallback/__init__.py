@@ -1,1 +1,1 @@
-"""Fallback servers: started and restarted (`process`), shared (`service`), connected to (`remote`)."""
+"""Fallback servers: as processes (`process`), shared by processes (`remote`), at testbeds (`testbed`)."""

@@ -9,6 +9,8 @@ and failures are exceptions of `ina.errors`.
 `job_run`              runs the workers of an admitted job; `group_run`: of several jobs at the same time
 `hosts`                where workers run, and how they reach their switch (`testbed_hosts`, `machine_hosts`)
 `agents`               start processes on other machines, by ssh or a similar command
+`engines`              what starts the runs of a controller: this machine and ssh (`executor`), Slurm
+                       (`slurm_runs`, `slurm`), Ray (`ray_runs`, `ray_agents`, `ray_train`)
 `executor`             starts runs that go on when the controller ends, each in a process (`runner`)
 `orders`               what a runner must do (`RunOrder`), and the status that it reports
 =====================  =========================================================================

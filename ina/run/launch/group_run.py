@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from hostlib.launch.launcher import Rendezvous
 from ina.errors import GroupFailed
-from ina.run.launch.job_run import JobEnd, JobRun, met
+from ina.run.launch.job_run import JobRun, met
 from ina.run.launch.orders import RunStatus
-from ina.run.launch.spec import LaunchSpec, Reports
+from ina.run.launch.spec import LaunchSpec, RankReports
 
 if TYPE_CHECKING:
     from hostlib import interleave
@@ -30,18 +30,11 @@ OnOutput = Callable[[LaunchSpec, int, bytes, bool], None]
 """Function that receives output of a worker: the worker's job, its rank, the bytes, and whether they were
 written to standard error."""
 
-OnProgress = Callable[[Mapping[str, Reports]], None]
+OnProgress = Callable[[Mapping[str, RankReports]], None]
 """Function that is called several times per second with the workers' latest reports, by job name."""
 
 Meet = Callable[[JobRun], AbstractContextManager[Rendezvous]]
 """Function that returns a context manager; within the context, the `Rendezvous` of a job accepts ranks."""
-
-
-def first_failure(runs: Sequence[JobEnd]) -> JobEnd | None:
-    """Return the job that failed first; None: none failed."""
-    failed = [run for run in runs if run.failure()]
-    # The other workers of a failed job notice later.
-    return min(failed, key=lambda run: ((run.result and run.result.failure) or run).at_s, default=None)
 
 
 class GroupRun:
@@ -115,7 +108,7 @@ class GroupRun:
         finally:
             self.over.set()
 
-    def reports(self, job: str) -> Reports:
+    def reports(self, job: str) -> RankReports:
         """Return the latest report of each rank of a job; ranks that have not reported are missing."""
         return next(run.reports() for run in self.runs if run.spec.name == job)
 

@@ -150,8 +150,11 @@ class Hosts(ABC):
         return call("127.0.0.1")
 
     @contextlib.contextmanager
-    def torch_store(self, member: Member) -> Iterator[tuple[str, int]]:
-        """Reserve a TCP address on a worker's host for the store of ``torch.distributed``, and yield it."""
+    def prepared(self, member: Member) -> Iterator[tuple[str, int]]:
+        """Prepare the hosts for the start of a job's workers, as long as the context lasts.
+
+        Yield a TCP address on a worker's host, reserved for the store of ``torch.distributed``.
+        """
         with self.inside(member, server_address) as held:
             yield held.getsockname()
 
@@ -173,7 +176,6 @@ class Hosts(ABC):
     def start_workers(
         self,
         spec: LaunchSpec,
-        command: Sequence[str],
         environments: Sequence[Mapping[str, str]],
         rendezvous: Rendezvous,
         on_output: Output,
@@ -182,13 +184,13 @@ class Hosts(ABC):
 
         Args:
             spec: The job.
-            command: The command of each worker, as the method `command` returns it.
             environments: Variables of each worker; the position is the rank.
             rendezvous: Notified of workers that have ended.
             on_output: Called with the workers' output.
 
         Raises LaunchError.
         """
+        command = self.command(spec.job.command or ())
         return Workers(command, environments, rendezvous, on_output, spec.inherited)
 
     @property

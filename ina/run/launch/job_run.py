@@ -20,7 +20,7 @@ from hostlib.wire.tree import Tree
 from ina.errors import BadRun, WorkerFailed
 from ina.run.launch.hosts import Hosts
 from ina.run.launch.orders import ON_NO_SWITCH
-from ina.run.launch.spec import JobResult, LaunchSpec, Reports
+from ina.run.launch.spec import JobResult, LaunchSpec, RankReports
 
 _log = logging.getLogger(__name__)
 LOOK_S = 0.1
@@ -61,7 +61,7 @@ class JobEnd:
             return WorkerFailed(f"rank {failed.rank} {failed.reason}" if failed.rank >= 0 else failed.reason)
         return None
 
-    def reports(self) -> Reports:
+    def reports(self) -> RankReports:
         """Return the latest report of each rank; ranks that have not reported are missing."""
         return {}
 
@@ -213,7 +213,7 @@ class JobRun(JobEnd):
             found[beside.rank] = (next(iter(self.tree.switches)), beside)  # the uppermost
         return found
 
-    def reports(self) -> Reports:
+    def reports(self) -> RankReports:
         """Return the latest report of each rank; ranks that have not reported are missing."""
         return self.rendezvous.reports() if self.rendezvous else {}
 
@@ -247,11 +247,10 @@ class JobRun(JobEnd):
         if self.attendance is not None:
             return self._attend(rendezvous, self.attendance)
         with contextlib.ExitStack() as stack:
-            store = stack.enter_context(hosts.torch_store(self.worker(0)[1]))
+            store = stack.enter_context(hosts.prepared(self.worker(0)[1]))
             environments = [self.environment(rank, rendezvous, store) for rank in range(spec.job.workers)]
             started = time.monotonic()
-            command = hosts.command(spec.job.command or ())
-            workers = hosts.start_workers(spec, command, environments, rendezvous, self.on_output)
+            workers = hosts.start_workers(spec, environments, rendezvous, self.on_output)
             stack.callback(workers.kill)
             self.exits = workers.exits
             interrupted = False

@@ -60,7 +60,7 @@ class MachineHosts(UdpHosts):
         return call(self._listen or address_towards(reached_at(self._topology, self.machine(member))))
 
     @contextlib.contextmanager
-    def torch_store(self, member: Member) -> Iterator[tuple[str, int]]:
+    def prepared(self, member: Member) -> Iterator[tuple[str, int]]:
         """Run the agents of all machines while the context lasts; yield a TCP address for torch's store.
 
         The address is on the worker's machine, where the agent has reserved its port.
@@ -81,13 +81,13 @@ class MachineHosts(UdpHosts):
     def start_workers(
         self,
         spec: LaunchSpec,
-        command: Sequence[str],
         environments: Sequence[Mapping[str, str]],
         rendezvous: Rendezvous,
         on_output: Output,
     ) -> RunningWorkers:
         """Start the workers of a job on their machines; see `Hosts.start_workers`."""
         ranks = dict(zip(spec.places, spec.machines, strict=True))
+        command = spec.job.command or ()
         self._workers = RemoteWorkers(
             self._agents, ranks, command, environments, rendezvous, on_output, spec.inherited
         )

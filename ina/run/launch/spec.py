@@ -34,7 +34,8 @@ NAMELESS = ""
 """Name of a job that is given on the command line; jobs of a job file have names."""
 PRIVATE_THREADS = "OMP_NUM_THREADS"
 
-Reports = Mapping[int, Mapping[str, float]]
+RankReports = Mapping[int, Mapping[str, float]]
+"""The latest report of each rank of a job: counters by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +228,7 @@ class JobResult:
 
     failure: WorkerExit | None
     time_s: float
-    reports: Reports
+    reports: RankReports
     counters: Mapping[str, int] = field(default_factory=dict)
     """Number of the job's packets at all switches together, by outcome."""
     switches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -243,7 +244,7 @@ COUNTS: Final = ("collectives", "elements", "time_s", "packets_sent", "packets_r
 """Keys of a rank's report from which `metrics` are computed."""
 
 
-def add_reports(reports: Reports, ranks: Sequence[int], of_group: Reports) -> Reports:
+def add_reports(reports: RankReports, ranks: Sequence[int], of_group: RankReports) -> RankReports:
     """Return the reports of a job's ranks with the counts of a group of these ranks added.
 
     Args:
@@ -251,11 +252,11 @@ def add_reports(reports: Reports, ranks: Sequence[int], of_group: Reports) -> Re
         ranks: The job's rank of each rank of the group.
         of_group: The latest report of each rank of the group.
     """
-    sums = {rank: dict(report) for rank, report in reports.items()}
+    sums = dict(reports)  # the reports themselves are not copied: few ranks are in groups
     for place, report in of_group.items():
-        total = sums.setdefault(ranks[place], {})
-        for name in COUNTS:
-            total[name] = total.get(name, 0.0) + report.get(name, 0.0)
+        own = sums.get(ranks[place], {})
+        counts = {name: own.get(name, 0.0) + report.get(name, 0.0) for name in COUNTS}
+        sums[ranks[place]] = {**own, **counts}
     return sums
 
 
@@ -279,12 +280,12 @@ def add_group(job: JobResult, ranks: Sequence[int], group: JobResult) -> JobResu
     )
 
 
-def summed_bytes(reports: Reports) -> float:
+def summed_bytes(reports: RankReports) -> float:
     """Return the number of bytes that the rank with the largest contribution has contributed to sums."""
     return max((report.get("elements", 0.0) for report in reports.values()), default=0.0) * 4
 
 
-def goodput_bps(reports: Reports) -> float:
+def goodput_bps(reports: RankReports) -> float:
     """Return the goodput in bits per second: summed bits, divided by the time spent in collectives.
 
     Each of these two values is the largest of all ranks. The goodput is 0 before the first collective.

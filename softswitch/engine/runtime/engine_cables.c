@@ -153,7 +153,7 @@ static void let_in(struct cabling *cabling, uint32_t number, uint64_t now_us)
         run_events(engine, due_us * 1000);
         do {
             struct frame *frame = next_under_way(inbox).frame;
-            port_receive_shared(engine->ports[cabling->entrance[entrance].port], frame);
+            port_receive(engine->ports[cabling->entrance[entrance].port], frame->bytes, frame->length, frame);
             frame_release(&cabling->frames, frame);
         } while (inbox->size && first->time_us == due_us && first->entrance == entrance);
         leave(cabling, number);
@@ -452,7 +452,7 @@ void cabling_send(struct cabling *cabling, uint32_t end, const uint8_t *bytes, c
     struct engine *engine = enter(cabling, entrance->engine);
     run_events(engine, now_us * 1000);
     for (uint32_t i = 0; i < count; i++) {
-        port_receive(engine->ports[entrance->port], bytes, lengths[i]);
+        port_receive(engine->ports[entrance->port], bytes, lengths[i], NULL);
         bytes += lengths[i];
     }
     leave(cabling, entrance->engine);

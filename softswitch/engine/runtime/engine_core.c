@@ -168,7 +168,7 @@ void engine_inject(struct engine *engine, uint16_t number, const uint8_t *bytes,
     for (uint32_t i = 0; port && i < count; i++) {
         for (; seen < count && seen <= i + P4_AHEAD; later += lengths[seen++])
             look_ahead(port, later, lengths[seen]);
-        port_receive(port, bytes, lengths[i]);
+        port_receive(port, bytes, lengths[i], NULL);
         bytes += lengths[i];
     }
     flush_ports(engine);

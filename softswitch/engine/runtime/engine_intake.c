@@ -29,8 +29,7 @@ static bool wait_for_link(struct port *port, uint64_t now_ns)
     return port->rx_waiting < size;
 }
 
-/* `shared` has the frame's bytes, or is NULL. */
-static void receive(struct port *port, const uint8_t *frame, uint32_t length, struct frame *shared)
+void port_receive(struct port *port, const uint8_t *frame, uint32_t length, struct frame *shared)
 {
     struct engine *engine = port->engine;
     struct direction *rx = &port->rx;
@@ -81,16 +80,6 @@ static void receive(struct port *port, const uint8_t *frame, uint32_t length, st
             shared->references++;
         schedule(engine, time_ns, port, EVENT_RX, shared ? shared : frame_new(engine, frame, length));
     }
-}
-
-void port_receive(struct port *port, const uint8_t *frame, uint32_t length)
-{
-    receive(port, frame, length, NULL);
-}
-
-void port_receive_shared(struct port *port, struct frame *frame)
-{
-    receive(port, frame->bytes, frame->length, frame);
 }
 
 void run_events(struct engine *engine, uint64_t now_ns)

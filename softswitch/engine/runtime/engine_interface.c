@@ -47,7 +47,7 @@ union interface_control {
 
 static void take(void *context, const uint8_t *frame, uint32_t length)
 {
-    port_receive(context, frame, length);
+    port_receive(context, frame, length, NULL);
 }
 
 /* The kernel keeps the VLAN tag beside the frame; put it back. `frame` has room in front. */

@@ -263,8 +263,8 @@ void tm_discard_queues(struct engine *);
 /* engine_intake.c */
 bool looks_ahead(const struct engine *);        /* true if the next function pays for waiting frames */
 void look_ahead(struct port *, const uint8_t *frame, uint32_t length);  /* another process may change the bytes */
-void port_receive(struct port *, const uint8_t *frame, uint32_t length);
-void port_receive_shared(struct port *, struct frame *);
+/* `shared` has the frame's bytes, or is NULL. */
+void port_receive(struct port *, const uint8_t *frame, uint32_t length, struct frame *shared);
 void run_events(struct engine *, uint64_t now_ns);
 
 #endif

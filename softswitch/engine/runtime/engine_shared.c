@@ -205,7 +205,7 @@ static void take_frame(struct port *port, const uint8_t *slot, const uint8_t *ne
     if (next)
         fetch_to_read(next, RING_FRAME_AT + length);
     memcpy(shared->frame, slot + RING_FRAME_AT, length);
-    port_receive(port, shared->frame, length);
+    port_receive(port, shared->frame, length, NULL);
 }
 
 /* Fetch the entries that the program will look up for a frame that waits in the ring. */

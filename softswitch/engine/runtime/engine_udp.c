@@ -93,12 +93,12 @@ static void udp_receive(struct port *port)
             continue;
         }
         if (size == length) {
-            port_receive(port, bytes, length);
+            port_receive(port, bytes, length, NULL);
             continue;
         }
         while (length) {
             uint32_t part = length < size ? length : size;
-            port_receive(port, bytes, part);
+            port_receive(port, bytes, part, NULL);
             bytes += part;
             length -= part;
         }

@@ -11,8 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.core import Core, Desired, Log, Rules, ServerGone, Submitted, SwitchGone, Tick
-from controller.core.compose import network_policies, servers_of, setup_of, submission_of
-from controller.core.events import compare, keep_gpu_numbers
+from controller.core.compose import (
+    keep_gpu_numbers,
+    network_policies,
+    servers_of,
+    setup_of,
+    submission_of,
+)
+from controller.core.events import compare
 from controller.errors import BadSpec
 from controller.policies.family import Setup
 from controller.policies.settings import AllocationSettings

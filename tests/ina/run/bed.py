@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Link, Server, Topology, parse_topology
 from ina.api import Address, Certificate, speaking
+from ina.run.assembly import Files
 from ina.run.clock import Clock
 from ina.run.daemon import Daemon
 from ina.run.ledger import Ledger
 from ina.run.policies import Policies
-from ina.run.serve import Files
 from ina.run.store import Store
 from ina.run.threads import Threads
 from ina.run.tokens import Tokens

@@ -14,10 +14,10 @@ from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job
 from ina.api.metrics import render
 from ina.cli.service.common import rows
+from ina.cli.service.serving import log_decisions
 from ina.run import views
 from ina.run.policies import Policies
 from ina.run.quotas import Quota
-from ina.run.serve import log_decisions
 from tests.ina.run.served import LEFT, RIGHT, Served
 from tests.ina.run.test_policies import ledger_in
 from tests.ina.run.test_quotas import submit

@@ -17,10 +17,10 @@ from controller.vocabulary.catalog import leaf_spine
 from controller.vocabulary.files import check_job, topology_document
 from controller.vocabulary.graphs import pinned
 from ina.errors import BadRun, ServiceError
+from ina.run.assembly import Files
 from ina.run.client import Client, Refused
 from ina.run.launch.engines import EngineChoice
 from ina.run.policies import Policies
-from ina.run.serve import Files
 from ina.run.site import MachineSite, read_cluster
 from tests.ina.run.bed import serving
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ina.run import serve
+from ina.cli.service import serving
 from tests.ina.run.bed import TIMEOUT_S, cluster, stand
 from tests.ina.run.served import LEFT, Served
 
@@ -42,7 +42,7 @@ def test_a_supervisor_hears_that_it_is_ready_lives_and_ends(
 
     async def life() -> list[str]:
         daemon, _, _ = stand(tmp_path, cluster())
-        task = asyncio.create_task(serve.notify(daemon, "http://here"))
+        task = asyncio.create_task(serving.notify(daemon, "http://here"))
         await asyncio.sleep(0)
         supervisor.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -68,7 +68,7 @@ def test_a_supervisor_hears_that_it_is_ready_lives_and_ends(
 
 @pytest.mark.parametrize("where", ["", "relative", "/nobody/is/there"])
 def test_without_a_supervisor_nobody_is_told(where: str) -> None:
-    assert not serve.tell("READY=1", environment={"NOTIFY_SOCKET": where})
+    assert not serving.tell("READY=1", environment={"NOTIFY_SOCKET": where})
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_without_a_supervisor_nobody_is_told(where: str) -> None:
 def test_the_watchdog_is_fed_twice_as_often_as_it_asks(
     environment: dict[str, str], every_s: float | None
 ) -> None:
-    assert serve.watchdog_s(environment) == every_s
+    assert serving.watchdog_s(environment) == every_s
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not on PATH")
@@ -112,8 +112,8 @@ def stream() -> Iterator[io.StringIO]:
 async def test_each_decision_is_a_line_with_its_number_and_its_jobs(
     stream: io.StringIO, served: Served
 ) -> None:
-    serve.write_to(stream, "json")
-    task = asyncio.create_task(serve.log_decisions(served.daemon))
+    serving.write_to(stream, "json")
+    task = asyncio.create_task(serving.log_decisions(served.daemon))
     await served.submit("vision", 10, (LEFT,), "completed")
     await served.until(lambda: "ended" in stream.getvalue())
     task.cancel()
@@ -124,9 +124,9 @@ async def test_each_decision_is_a_line_with_its_number_and_its_jobs(
     assert {each["level"] for each in lines} == {"info"}
 
 
-@pytest.mark.parametrize("kind", serve.KINDS)
+@pytest.mark.parametrize("kind", ["text", "json"])
 def test_a_trouble_names_its_switch_and_its_run(stream: io.StringIO, kind: str) -> None:
-    serve.write_to(stream, "json" if kind == "json" else "text")
+    serving.write_to(stream, "json" if kind == "json" else "text")
     logging.getLogger("ina.run.effects").warning("run %d: switch %r does not answer", 7, "s2")
     (line,) = stream.getvalue().splitlines()
     if kind == "json":
@@ -137,6 +137,6 @@ def test_a_trouble_names_its_switch_and_its_run(stream: io.StringIO, kind: str) 
 
 
 def test_no_text_begins_a_line_of_its_own(stream: io.StringIO) -> None:
-    serve.write_to(stream)
+    serving.write_to(stream)
     logging.getLogger("ina.run.effects").warning("job %s failed", "a\n2026-01-01 info all is well")
     assert len(stream.getvalue().splitlines()) == 1

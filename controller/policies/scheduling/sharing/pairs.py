@@ -14,7 +14,7 @@ Errors of sharing for heterogeneous job sizes::
 Pairs of jobs on one GPU are measured ones from published files, or synthetic ones.
 
 The module reads files of two public sources, which are not part of this project: Lucid's co-location profiles
-(speeds relative to running alone; see `scheduling.lucid.measured`), and Gavel's throughputs of pairs (steps
+(speeds relative to running alone; see `scheduling.lucid.family`), and Gavel's throughputs of pairs (steps
 per second).
 
 `Scaling` derives the speeds of jobs of any sizes from pairs on one GPU. Simulations use these speeds as the
