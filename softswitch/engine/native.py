@@ -126,11 +126,12 @@ class InterpretedProgram:
     def _copy(self, to: int, at: int) -> None:
         self._make(to, lambda: self._pipeline.copy_packet(self._packets[at]))
 
-    def _clone(
-        self, _state: int, to: int, at: int, instance_type: int, frame: int, length: int, field_list: int
-    ) -> None:
-        parts = (ctypes.string_at(frame, length), instance_type, field_list)
-        self._make(to, lambda: self._pipeline.clone_packet(self._packets[at], *parts))
+    def _clone(self, _state: int, to: int, at: int, *of: int) -> None:
+        instance_type, frame, length, field_list = of
+        data = ctypes.string_at(frame, length)
+        self._make(
+            to, lambda: self._pipeline.clone_packet(self._packets[at], data, instance_type, field_list)
+        )
 
     def _make(self, to: int, packet: Callable[[], Packet]) -> None:
         try:

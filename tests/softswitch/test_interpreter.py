@@ -107,13 +107,6 @@ def test_an_operand_that_is_not_needed_is_not_evaluated() -> None:
         evaluate(fails)
 
 
-def test_lookahead_reads_unaligned_bits_and_stays() -> None:
-    state = packet(b"\x12\x34\x56")
-    state.cursor = 4
-    assert evaluate(ir.Lookahead(ir.Bits(12), pos=POS), state) == 0x234
-    assert state.cursor == 4
-
-
 def test_assignment_to_a_slice_keeps_the_other_bits_and_the_sign() -> None:
     state = packet(x=S8)
     target = ir.Slice(ir.Bits(4), ir.Var(S8, "x", pos=POS), 7, 4, pos=POS)
