@@ -381,10 +381,16 @@ APPLY = """
     r.read(w, (bit<32>)hdr.h.a);            // d: a register beyond its end
     hdr.h.d = w;
     hdr.g.b = 5;
+    hdr.s[0].a = 6;
+    bool hit = t.apply().hit;               // with fields of invalid headers in its key
     hdr.g.setValid();                       // its fields, that of them that was written before, too
-    t.apply();
+    if (hit) { hdr.g.c = meta.x; }
 """
-OWN_KEY = TABLE.replace("@@", "hdr.s[0].a: exact").replace("a1; a2; } default", "a1; a2; } size = 4; default")
+OWN_KEY = TABLE.replace(
+    "@@; }",
+    """hdr.g.b & 7: exact @name("masked"); hdr.g.b + 1: exact @name("sum"); hdr.s[0].a: exact; }
+    const entries = { (5, 6, 6): a2(1); (0, 1, 0): a2(2); (0, 6, 6): a2(3); }""",
+)
 
 
 def outputs(choice: Choice | None, backend: str, frames: list[bytes]) -> list[bytes | None]:
@@ -400,9 +406,9 @@ def outputs(choice: Choice | None, backend: str, frames: list[bytes]) -> list[by
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
-        (None, "c8 00 00 00 00 05 00 00"),
-        (Choice.ZERO, "c8 00 00 00 00 00 00 00"),
-        (Choice.BMV2, "c8 00 00 07 00 00 00 00"),
+        (None, "c8 00 00 00 00 05 01 00"),
+        (Choice.ZERO, "c8 00 00 00 00 00 02 00"),
+        (Choice.BMV2, "c8 00 00 07 00 00 03 00"),
     ],
 )
 def test_each_choice_is_as_it_says(choice: Choice | None, expected: str) -> None:

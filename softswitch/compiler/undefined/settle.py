@@ -10,6 +10,7 @@ None        their old values                    zero, or the old value     zero
             after ``setValid``
 ==========  ==================================  =========================  ==================================
 
+"Zero in keys": in keys that are a field, or a field and a constant mask, but not in computed keys.
 "Zero, or the old value": the scalars of an ``out`` argument of a parser or control may keep the values from
 before the call; all other values start at zero. An element beyond the end of a stack is an invalid header.
 Random values come from the generator of the extern ``random``; each possible read gets a new value. For an
@@ -144,12 +145,24 @@ class _Settler:
 
         Also return the statements that must run before the keys are evaluated.
         """
-        if self._choice is not Choice.BMV2:
-            keys = tuple(replace(key, expr=self._expr(key.expr)) for key in table.keys)
-        else:
-            zero = _Settler(replace(self._program, variables={}), Choice.ZERO)
-            keys = tuple(replace(key, expr=zero._expr(key.expr)) for key in table.keys)
+        zero = _Settler(replace(self._program, variables={}), Choice.ZERO)
+        keys = tuple(
+            replace(key, expr=(zero if self._is_zeroed(key.expr) else self)._expr(key.expr))
+            for key in table.keys
+        )
         return keys, self._take_draws()
+
+    def _is_zeroed(self, key: ir.Expr) -> bool:
+        """Return whether BMv2 reads zero for a key of an invalid header: a field, masked or not.
+
+        p4c copies any other key, also a field of a stack's element, to a variable first.
+        """
+        match key:
+            case ir.Binary(_, "&", field, ir.Const()) | ir.Binary(_, "&", ir.Const(), field):
+                return self._is_zeroed(field)
+        return (
+            self._choice is Choice.BMV2 and isinstance(key, ir.Member) and not isinstance(key.base, ir.Index)
+        )
 
     # ----------------------------------------------------------------- statements
 
@@ -226,17 +239,15 @@ class _Settler:
         read = replace(s, args=((target,), (index,)))
         size = self._program.registers[s.instance].size
         within = _below(index, size)
+        yield from self._take_draws()
         if within is None or self._choice in (None, Choice.ZERO):
-            yield from self._take_draws()
             yield read
             return
         otherwise: tuple[ir.Stmt, ...] = ()
-        draws = self._take_draws()
         if self._choice is Choice.RANDOM:
             assert isinstance(target.type, ir.Scalar)
             value = self._undefined(target.type, s.pos)
             otherwise = (*self._take_draws(), ir.Assign(target, value, pos=s.pos))
-        yield from draws
         yield ir.If(within, (read,), otherwise, pos=s.pos)
 
 
