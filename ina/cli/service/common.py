@@ -74,7 +74,7 @@ class ControllerOptions:
         bad_ca = failing_at(f"--controller-ca {self.controller_ca}", OSError, exit_code=FAILED)
         with bad_ca, failing_at("--controller", ValueError):
             client = Client(self.controller, token=token or self._token(), ca=self.controller_ca)
-        with client:
+        with client, failing_at("this request cannot be sent", UnicodeError):
             yield client
 
     def _token(self) -> str:

@@ -12,7 +12,6 @@ from ina.run.tokens import Role, Tokens
 State = Annotated[
     Path,
     Declared(
-        writable=True,
         metavar="DIR",
         help="Use the controller's state in this directory, given to 'ina controller' as --state.",
     ),
