@@ -32,7 +32,7 @@ from ina.run.policies import Policies, read_policies
 from ina.run.records import Retention
 from ina.run.recovery import check_processes
 from ina.run.site import Site, read_cluster
-from ina.run.store import Store, locked
+from ina.run.store import Store
 from ina.run.threads import Threads
 from ina.run.views import ReloadView
 
@@ -46,20 +46,17 @@ async def opened(
     engine: EngineChoice | None = None,
     retention: Retention | None = None,
     take_over: bool = False,
-    on_wait: Callable[[str], None] = lambda holder: None,
 ) -> AsyncIterator[Daemon]:
     """Make and yield the daemon that continues a state; the caller starts its `run`.
 
     Args:
-        state: The folder of the state.
+        state: The folder of the state, which the caller has locked.
         site: The switches and servers.
         policies: The policies.
         engine: The engine that starts workers; None: this machine itself.
         retention: How many ended jobs are kept, and how long; None: the default of `Retention`.
         take_over: Whether to take switches that other controllers own. Those controllers then lose the
             switches, and the jobs that they have on them.
-        on_wait: Called before a wait for the end of another process that uses this state, with a description
-            of that process.
 
     Raises:
         StoreError: the state cannot be used.
@@ -71,18 +68,13 @@ async def opened(
     engine = engine or EngineChoice()
     site.check(engine)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(locked(state, on_wait=on_wait))
         store = stack.enter_context(Store(state))
-        if (known := store.fact("testbed", site.name)) != site.name:
-            raise ServiceError(
-                f"{state} is the state of a controller of {known!r}, not of {site.name!r}: want another"
-                " --state"
-            )
-        if (known := store.fact("engine", engine.engine)) != engine.engine:
-            raise ServiceError(
-                f"{state} is the state of a controller with executor {known!r}, not {engine.engine!r}: want"
-                " another --state"
-            )
+        for fact, of, wanted in (("testbed", "of", site.name), ("engine", "with executor", engine.engine)):
+            if (known := store.fact(fact, wanted)) != wanted:
+                raise ServiceError(
+                    f"{state} is the state of a controller {of} {known!r}, not {of} {wanted!r}: want another"
+                    " --state"
+                )
         service = store.identity
         check_processes(state, service)
         network = stack.enter_context(site.network(state / "program"))
@@ -209,13 +201,11 @@ class _Format(logging.Formatter):
 
 
 def write_to(stream: TextIO, kind: Literal["text", "json"] = "text") -> None:
-    """Write the service's log to a stream, one line per record."""
+    """Write the service's log, and warnings of all libraries, to a stream, one line per record."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_Format(kind))
-    log = logging.getLogger("ina")
-    log.handlers[:] = [handler]
-    log.setLevel(logging.INFO)
-    log.propagate = False
+    logging.getLogger().handlers[:] = [handler]
+    logging.getLogger("ina").setLevel(logging.INFO)
 
 
 async def log_decisions(service: Daemon) -> None:
@@ -238,16 +228,12 @@ def _one_line(text: str) -> str:
     return text.replace("\r", "\\r").replace("\n", "\\n  ")
 
 
-def tell(*lines: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Send lines such as ``READY=1`` to the supervisor; return False if there is none, or it has ended."""
+def tell(*lines: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Send lines such as ``READY=1`` to the supervisor, if there is one."""
     path = environment.get("NOTIFY_SOCKET", "")
-    if not path.startswith(("/", "@")):
-        return False
     where = "\0" + path[1:] if path.startswith("@") else path
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.sendto("\n".join(lines).encode(), where)
-        return True
-    return False
 
 
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
