@@ -128,9 +128,11 @@ class Files:
             )
         try:
             cluster = None if self.cluster is None else await asyncio.to_thread(read_cluster, self.cluster)
-            policies = self.defaults
-            if self.policies is not None:
-                policies = await asyncio.to_thread(read_policies, self.policies, self.defaults)
+            policies = (
+                self.defaults
+                if self.policies is None
+                else await asyncio.to_thread(read_policies, self.policies, self.defaults)
+            )
         except BadSpec as error:
             raise Conflict(f"nothing has changed: {error}") from error
         notes = () if cluster is None else await service.change_cluster(cluster)

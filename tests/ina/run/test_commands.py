@@ -280,6 +280,7 @@ def test_an_error_in_a_file_names_its_line(ina: Run, file: Path) -> None:
 
 
 def test_a_token_comes_from_a_file_or_the_environment(ina: Run, bed: Bed, tmp_path: Path) -> None:
+    said(ina("controller", "token", "add", "alice", "--state", tmp_path / "not made yet"))
     path = tmp_path / "token"
     added = said(ina("controller", "token", "add", "alice", "--state", bed.folder))
     path.write_text(added)
@@ -299,8 +300,7 @@ def test_a_state_that_can_only_be_read_is_backed_up(
 ) -> None:
     """As after a failure of its disk, when a backup is wanted most."""
     monkeypatch.setattr(os, "access", lambda path, mode, **_: mode != os.W_OK or str(path) != str(bed.folder))
-    backup = tmp_path_factory.mktemp("elsewhere") / "backup"
-    said(ina("controller", "backup", backup, "--state", bed.folder))
+    said(ina("controller", "backup", tmp_path_factory.mktemp("other") / "backup", "--state", bed.folder))
 
 
 @pytest.mark.parametrize(

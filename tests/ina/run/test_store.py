@@ -294,7 +294,7 @@ def test_a_backup_is_made_while_the_state_is_written_and_restored_with_its_token
         store.hold({3: {}})
     assert backup.stat().st_mode & 0o077 == 0
     (state / "tokens.json").unlink()
-    assert recovery.restore(backup, state) == 50
+    assert recovery.restore(backup, tmp_path / "lost") == recovery.restore(backup, state) == 50
     assert [*backup.parent.glob(f"{backup.name}-*")] == [], "a backup may be where nothing can be written"
     assert [grant.name for grant in Tokens(state).grants()] == ["alice"]
     assert (state / "before-restore-1" / "state.sqlite").exists()
