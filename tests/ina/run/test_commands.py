@@ -247,6 +247,7 @@ def test_top_shows_switches_servers_and_jobs(ina: Run) -> None:
         (("submit", "--deadline", 3, "a.toml"), USAGE, "want one FILE of jobs, or -np WORKERS"),
         (("show", "none"), FAILED, "there is no job 'none'"),
         (("explain", "none"), FAILED, "there is no job 'none'"),
+        (("jobs", "--token-file", __file__), USAGE, "want one line, as 'ina controller token add'"),
         (("explain", "\udcff"), USAGE, "this request cannot be sent: 'utf-8' codec can't encode"),
         (("submit", "-np", 1, "--key", "é", "--", "x"), USAGE, "this request cannot be sent: 'ascii' codec"),
         (
