@@ -226,8 +226,8 @@ async def log_decisions(service: Daemon) -> None:
 
 
 def _one_line(text: str) -> str:
-    """Return a text with escaped line breaks, so that it cannot imitate another log line."""
-    return text.replace("\r", "\\r").replace("\n", "\\n  ")
+    """Return a text with escapes in place of characters that could move the cursor, or begin another line."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def tell(*lines: str, environment: Mapping[str, str] = os.environ) -> None:
