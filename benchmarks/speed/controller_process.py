@@ -21,7 +21,7 @@ from pathlib import Path
 from controller.p4runtime_shim.target import connect
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Topology, fabrics
-from ina.api import Address, speaking
+from ina.api import Address, listening, speaking
 from ina.run.clock import Clock
 from ina.run.daemon import Daemon
 from ina.run.fallback.process import FallbackServers
@@ -103,7 +103,6 @@ async def _serve(order: Order) -> None:
         store = stack.enter_context(Store(Path(order.state)))
         at = {name: stack.enter_context(connect(address)) for name, address in order.addresses.items()}
         network = ClusterNetwork(lambda name, _: at[name], bundle("shared", LANES))
-        events = len(list(store.events()))
         policies = Policies("fifo", AllocationSettings(memory="deadline-lazy", period_s=60.0))
         daemon = Daemon(
             Ledger(store, order.cluster, policies, Clock.of(store)),
@@ -114,13 +113,15 @@ async def _serve(order: Order) -> None:
             blocking=Threads(),
             on_loss=print,  # there are no workers, and no fallback servers
         )
-        async with speaking(daemon, Address(), Tokens(Path(order.state))) as url:
+        bound = stack.enter_context(listening(Address(), Tokens(store.folder), None))
+        async with speaking(daemon, Address(), bound, Tokens(store.folder)) as url:
             begin = time.perf_counter()
             running = asyncio.create_task(daemon.run())
             while daemon.ready and not running.done():
                 await asyncio.sleep(0.002)
             print(
-                json.dumps({"url": url, "ready_s": time.perf_counter() - begin, "events": events}), flush=True
+                json.dumps({"url": url, "ready_s": time.perf_counter() - begin, "events": store.last}),
+                flush=True,
             )
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
             with contextlib.suppress(asyncio.CancelledError):

@@ -10,6 +10,6 @@ Needs ``pip install 'ina[service]'``.
 from ina.api.access import Gate
 from ina.api.app import app
 from ina.api.guard import LOOPBACK
-from ina.api.web import Address, Certificate, speaking
+from ina.api.web import Address, Certificate, listening, speaking
 
-__all__ = ["LOOPBACK", "Address", "Certificate", "Gate", "app", "speaking"]
+__all__ = ["LOOPBACK", "Address", "Certificate", "Gate", "app", "listening", "speaking"]

@@ -75,6 +75,8 @@ class Guard:
         except Problem as problem:
             await problem.response()(scope, receive, sending)
             return
+        if scope["method"] == "HEAD":  # the server sends no body, as it knows the method
+            scope = {**scope, "method": "GET"}
         await self._app(scope, _replaying(body, receive), sending)
 
     def _check(self, scope: Scope) -> None:
@@ -181,7 +183,7 @@ class Peer:
 
 
 class Listener(socket.socket):
-    """A listening TCP socket that limits connections.
+    """A listening socket, of TCP or a Unix socket of this user, that limits connections.
 
     It sends `refusal` on a connection above a limit, and closes the connection. It counts connections as soon
     as they are accepted, because a client may never send a TLS handshake or a request.
@@ -192,7 +194,7 @@ class Listener(socket.socket):
     def __init__(self, family: int) -> None:
         # asyncio turns Nagle's algorithm off where it knows that a socket is TCP's. With it the body of an
         # answer waits until the other side has acknowledged the header: 40 ms.
-        super().__init__(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        super().__init__(family, socket.SOCK_STREAM, 0 if family == socket.AF_UNIX else socket.IPPROTO_TCP)
         self._taken: list[tuple[socket.socket, object]] = []
 
     def accept(self) -> tuple[socket.socket, Any]:
@@ -205,7 +207,8 @@ class Listener(socket.socket):
         if len(self._taken) < UNASKED:
             self._taken.append((connection, None))
             return connection, client
-        uid = uid_of(client[:2], connection.getsockname()[:2])
+        # the client of a Unix socket has no address, and is this user, or root
+        uid = uid_of(client[:2], connection.getsockname()[:2]) if client else os.geteuid()
         owner = client[0] if uid is None else uid
         most = min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         own = uid in (0, os.geteuid())
@@ -226,7 +229,7 @@ def uid_of(client: Place, server: Place, tables: Path = Path("/proc/net")) -> in
     Both ends must be on this machine. The user is found in the kernel's list of the machine's TCP sockets
     (proc_pid_net(5)), in O(connections of the machine).
     """
-    try:
+    with contextlib.suppress(OSError, ValueError, IndexError):
         table = "tcp6" if ":" in client[0] else "tcp"
         wanted = [_written(client), _written(server)]
         with (tables / table).open(encoding="ascii") as file:
@@ -234,8 +237,6 @@ def uid_of(client: Place, server: Place, tables: Path = Path("/proc/net")) -> in
                 fields = line.split()
                 if fields[1:3] == wanted:
                     return int(fields[7])
-    except (OSError, ValueError, IndexError):
-        return None
     return None
 
 

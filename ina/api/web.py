@@ -8,7 +8,7 @@ import ipaddress
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +72,7 @@ class Address:
         except ValueError:
             return False
 
-    def bound(self) -> socket.socket:
+    def bound(self) -> Listener:
         """Return a socket that listens at the address. Raises OSError."""
         if self.path is not None:
             return _unix(self.path)
@@ -83,7 +83,7 @@ class Address:
             raise OSError(error.errno, error.strerror, f"{self.host}:{self.port}") from error
 
 
-def _tcp(family: int, where: tuple[object, ...]) -> socket.socket:
+def _tcp(family: int, where: tuple[object, ...]) -> Listener:
     listener = Listener(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -96,9 +96,9 @@ def _tcp(family: int, where: tuple[object, ...]) -> socket.socket:
     return listener
 
 
-def _unix(path: Path) -> socket.socket:
+def _unix(path: Path) -> Listener:
     """Return a socket that listens at a path, to which only its owner can connect. Raises OSError."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = Listener(socket.AF_UNIX)
     try:
         with (
             contextlib.suppress(FileNotFoundError, ConnectionRefusedError),
@@ -239,10 +239,36 @@ class _Server(uvicorn.Server):
                     await self.ending.wait()
 
 
+@contextlib.contextmanager
+def listening(address: Address, tokens: Tokens, certificate: Certificate | None) -> Iterator[Listener]:
+    """Listen at an address while the context lasts; clients wait until a service speaks there (`speaking`).
+
+    Raises BadSpec if other machines could connect without TLS or without tokens, and OSError if the address
+    is taken.
+    """
+    if not address.local:
+        what = f"{address.host}:{address.port} can be reached by other machines"
+        if certificate is None:
+            raise BadSpec(f"{what}: want a TLS certificate and its key")
+        if not tokens.grants():
+            raise BadSpec(f"{what}: add a token first, with 'ina controller token add NAME --role operator'")
+    with address.bound() as bound:
+        if certificate is None:
+            bound.refusal = Problem(
+                503, f"too many connections are open, or you have {PER_PEER} or more: close some"
+            ).written()
+        try:
+            yield bound
+        finally:
+            if address.path is not None:
+                address.path.unlink(missing_ok=True)
+
+
 @contextlib.asynccontextmanager
 async def speaking(
     service: Daemon,
     address: Address,
+    bound: Listener,
     tokens: Tokens,
     *,
     certificate: Certificate | None = None,
@@ -252,61 +278,48 @@ async def speaking(
 
     Args:
         service: The service.
-        address: The address to listen at.
+        address: The address.
+        bound: The socket that listens there (`listening`).
         tokens: The tokens that are accepted.
         certificate: The certificate for TLS; None: plain HTTP.
         reload: Reads the cluster file and the policies file again; None: the service has neither.
 
-    Raises BadSpec if other machines could connect without TLS or without tokens, and OSError if the address
-    is taken or the certificate cannot be used.
+    Raises OSError if the certificate cannot be used.
     """
-    if not address.local:
-        what = f"{address.host}:{address.port} can be reached by other machines"
-        if certificate is None:
-            raise BadSpec(f"{what}: want a TLS certificate and its key")
-        if not tokens.grants():
-            raise BadSpec(f"{what}: add a token first, with 'ina controller token add NAME --role operator'")
-    with address.bound() as bound:
-        if isinstance(bound, Listener) and certificate is None:
-            bound.refusal = Problem(
-                503, f"too many connections are open, or you have {PER_PEER} or more: close some"
-            ).written()
-        made = app(
-            service,
-            gate=Gate(tokens, local=address.local),
-            reload=reload,
-            hosts=LOOPBACK if address.local and address.path is None else None,
-        )
-        config = uvicorn.Config(
-            made,
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            h11_max_incomplete_event_size=HEAD_BYTES,
-            timeout_graceful_shutdown=_STOP_S,
-            ssl_certfile=certificate.certificate if certificate else None,
-            ssl_keyfile=certificate.key if certificate else None,
-        )
-        config.load()
-        server = _Server(config)
-        task = asyncio.create_task(server.serve(sockets=[bound]))
-        listening = asyncio.create_task(server.listening.wait())
-        try:
-            await asyncio.wait({task, listening}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                task.result()
-                raise OSError("the web server ended before it could listen")
-            yield _url(address, bound, certificate)
-        finally:
-            listening.cancel()
-            server.should_exit = True
-            server.ending.set()
-            await task
-            if address.path is not None:
-                address.path.unlink(missing_ok=True)
+    made = app(
+        service,
+        gate=Gate(tokens, local=address.local),
+        reload=reload,
+        hosts=LOOPBACK if address.local and address.path is None else None,
+    )
+    config = uvicorn.Config(
+        made,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        timeout_graceful_shutdown=_STOP_S,
+        ssl_certfile=certificate.certificate if certificate else None,
+        ssl_keyfile=certificate.key if certificate else None,
+    )
+    config.load()
+    server = _Server(config)
+    task = asyncio.create_task(server.serve(sockets=[bound]))
+    listens = asyncio.create_task(server.listening.wait())
+    try:
+        await asyncio.wait({task, listens}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+            raise OSError("the web server ended before it could listen")
+        yield _url(address, bound, certificate)
+    finally:
+        listens.cancel()
+        server.should_exit = True
+        server.ending.set()
+        await task
 
 
 def _url(address: Address, bound: socket.socket, certificate: Certificate | None) -> str:

@@ -81,7 +81,7 @@ export function clusterPicture(only = null) {
   drawing.setAttribute("viewBox", `0 ${top} ${width} ${height - top}`);
   drawing.style.minWidth = `${Math.min(width, 1400) * 0.7}px`;
   drawing.style.maxHeight = "26rem";
-  return h("div", { class: "scroll" }, drawing);
+  return h("div", { class: "scroll", tabindex: "0" }, drawing);
 }
 
 const BOX = [42, 25]; // half the width and height of a node, with a little room
@@ -155,7 +155,7 @@ export function memoryMap(only = null) {
   const had = (moments) => !only || moments.some((moment) => moment.shares.some((share) => share.job === only));
   const all = Object.entries(memory.switches).filter(([, moments]) => had(moments));
   if (!all.length) return empty("It has had no slots since the service was started last.");
-  const maps = all.map(([name, moments]) => {
+  const maps = all.map(([name, moments], place) => {
     const slots = memory.slots[name];
     const cells = (x, y) =>
       moments.map((moment, number) => {
@@ -165,11 +165,11 @@ export function memoryMap(only = null) {
           if (share.job) seen.add(share.job);
           const area = [x(moment.at_s), y(to), Math.max(0.6, x(until) - x(moment.at_s)), Math.max(0.6, y(from) - y(to))];
           const what = `${whose(share.job)}: slots ${count(share.first)} to ${count(share.first + share.slots - 1)}${among > 1 ? `, shared by ${among}` : ""}, ${clock(moment.at_s)} to ${clock(until)}`;
-          const hatched = among > 1 && rect(...area, { fill: "url(#hatch)", "pointer-events": "none" });
+          const hatched = among > 1 && rect(...area, { fill: "url(#hatch-" + place + ")", "pointer-events": "none" });
           return [rect(...area, { fill: fill(share.job) }, s("title", what)), hatched];
         });
       });
-    const hatch = s("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("line", { x1: 0, y1: 0, x2: 0, y2: 6, class: "hatch" }));
+    const hatch = s("pattern", { id: "hatch-" + place, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("line", { x1: 0, y1: 0, x2: 0, y2: 6, class: "hatch" }));
     const now = at.cluster.switches.find((each) => each.name === name);
     const held = now ? now.slots - now.free : 0;
     return h(

@@ -23,7 +23,7 @@ from ina.run.policies import Policies, read_policies
 from ina.run.records import Retention
 from ina.run.recovery import check_processes
 from ina.run.site import Site, read_cluster
-from ina.run.store import Store, locked
+from ina.run.store import Store
 from ina.run.threads import Threads
 from ina.run.views import ReloadView
 
@@ -37,20 +37,17 @@ async def opened(
     engine: EngineChoice | None = None,
     retention: Retention | None = None,
     take_over: bool = False,
-    on_wait: Callable[[str], None] = lambda holder: None,
 ) -> AsyncIterator[Daemon]:
     """Make and yield the daemon that continues a state; the caller starts its `run`.
 
     Args:
-        state: The folder of the state.
+        state: The folder of the state, which the caller has locked.
         site: The switches and servers.
         policies: The policies.
         engine: The engine that starts workers; None: this machine itself.
         retention: How many ended jobs are kept, and how long; None: the default of `Retention`.
         take_over: Whether to take switches that other controllers own. Those controllers then lose the
             switches, and the jobs that they have on them.
-        on_wait: Called before a wait for the end of another process that uses this state, with a description
-            of that process.
 
     Raises:
         StoreError: the state cannot be used.
@@ -62,18 +59,13 @@ async def opened(
     engine = engine or EngineChoice()
     site.check(engine)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(locked(state, on_wait=on_wait))
         store = stack.enter_context(Store(state))
-        if (known := store.fact("testbed", site.name)) != site.name:
-            raise ServiceError(
-                f"{state} is the state of a controller of {known!r}, not of {site.name!r}: want another"
-                " --state"
-            )
-        if (known := store.fact("engine", engine.engine)) != engine.engine:
-            raise ServiceError(
-                f"{state} is the state of a controller with executor {known!r}, not {engine.engine!r}: want"
-                " another --state"
-            )
+        for fact, of, wanted in (("testbed", "of", site.name), ("engine", "with executor", engine.engine)):
+            if (known := store.fact(fact, wanted)) != wanted:
+                raise ServiceError(
+                    f"{state} is the state of a controller {of} {known!r}, not {of} {wanted!r}: want another"
+                    " --state"
+                )
         service = store.identity
         check_processes(state, service)
         network = stack.enter_context(site.network(state / "program"))
@@ -127,9 +119,11 @@ class Files:
             )
         try:
             cluster = None if self.cluster is None else await asyncio.to_thread(read_cluster, self.cluster)
-            policies = self.defaults
-            if self.policies is not None:
-                policies = await asyncio.to_thread(read_policies, self.policies, self.defaults)
+            policies = (
+                self.defaults
+                if self.policies is None
+                else await asyncio.to_thread(read_policies, self.policies, self.defaults)
+            )
         except BadSpec as error:
             raise Conflict(f"nothing has changed: {error}") from error
         notes = () if cluster is None else await service.change_cluster(cluster)

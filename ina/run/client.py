@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         DecisionView,
         ExplanationView,
         JobGrant,
-        JobsView,
         JobView,
         LogView,
         MemoryView,
@@ -134,10 +133,12 @@ class Client(AbstractContextManager["Client"]):
         Each job has the keys of a ``[[job]]`` table. A call with the `key` of an earlier call returns the
         jobs of the earlier call, so that a request can be repeated if its answer was lost.
         """
-        headers = {"Idempotency-Key": key} if key else {}
-        return cast("JobsView", self._send("POST", "/v1/jobs", json={"jobs": list(jobs)}, headers=headers))[
-            "jobs"
-        ]
+        return cast(
+            "list[JobView]",
+            self._send("POST", "/v1/jobs", json={"jobs": list(jobs)}, headers={"Idempotency-Key": key})[
+                "jobs"
+            ],
+        )
 
     def jobs(self, *, states: Sequence[str] = (), tenant: str | None = None) -> list[JobView]:
         """Return jobs in order of submission: all jobs, or only those in `states` or of `tenant`."""
@@ -199,8 +200,10 @@ class Client(AbstractContextManager["Client"]):
             "job": dict(job or {}),
             "token_sha256": hashlib.sha256(token.encode()).hexdigest(),
         }
-        headers = {"Idempotency-Key": key} if key else {}
-        return cast("AdmissionView", self._send("POST", "/v1/admissions", json=body, headers=headers))
+        return cast(
+            "AdmissionView",
+            self._send("POST", "/v1/admissions", json=body, headers={"Idempotency-Key": key}),
+        )
 
     def renew(self, name: str, *, done: int | None = None) -> AdmissionView:
         """Renew the lease of an admitted job.
@@ -236,8 +239,7 @@ class Client(AbstractContextManager["Client"]):
 
         With `job`, return only the slots of this job.
         """
-        params = {"job": job} if job else {}
-        return cast("ReallocationView", self._send("POST", "/v1/reallocation", params=params))
+        return cast("ReallocationView", self._send("POST", "/v1/reallocation", params={"job": job}))
 
     def reload(self) -> ReloadView:
         """Tell the controller to read its cluster and policies files again; return the changes."""
@@ -273,7 +275,7 @@ class Client(AbstractContextManager["Client"]):
         return cast("AuditView", self._send("GET", "/v1/audit"))
 
     def decisions(self, after: int = 0) -> list[DecisionView]:
-        """Return all events and decisions, oldest first."""
+        """Return the events and decisions with numbers above `after`, oldest first; -N: the latest N."""
         return cast("list[DecisionView]", self._pages("events", after))
 
     def watch(self, after: int = 0) -> Iterator[DecisionView]:

@@ -56,11 +56,14 @@ def back_up(folder: Path, to: Path) -> None:
 def restore(backup: Path, folder: Path) -> int:
     """Replace the state in `folder` by a backup; return the number of the backup's last event.
 
-    The old files are moved to a subfolder. Raises StoreError if `backup` is not a backup, or is a
-    backup of another state than the one in `folder`, or if a controller uses the folder.
+    The folder is created if it does not exist. The old files are moved to a subfolder.
+
+    Raises StoreError if `backup` is not a backup, or is a backup of another state than the one in `folder`,
+    or if a controller uses the folder.
     """
     if not backup.exists():
         raise StoreError(f"{backup} does not exist: want a file that 'ina controller backup' has made")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _alone(folder), _opened(backup, folder / "restoring") as (file, store):
         if store.fact("policies") is None:
             raise StoreError(f"{backup} is no backup of a controller: want a file of 'ina controller backup'")

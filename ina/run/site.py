@@ -156,9 +156,9 @@ def _where(document: documents.Document, text: str) -> documents.Where:
     for key in ("server", "switch", "link"):
         tables = document.data.get(key, [])
         for number, each in enumerate(tables if isinstance(tables, list) else ()):
-            if isinstance(each, dict) and text.startswith(f"{key} {each.get('name')!r}:"):
-                return key, number
-            if isinstance(each, dict) and text.startswith(f"link {each.get('a')}-{each.get('b')}:"):
+            if isinstance(each, dict) and text.startswith(
+                (f"{key} {each.get('name')!r}:", f"link {each.get('a')}-{each.get('b')}:")
+            ):
                 return key, number
     return ()
 

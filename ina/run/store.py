@@ -117,6 +117,7 @@ class Store(ServiceState, contextlib.AbstractContextManager["Store"]):
             if not self._path.exists() or not self._path.stat().st_size:
                 self._refuse_to_begin(witness)
             self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            self._file = self._path.stat().st_ino
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{self._path}: {error}") from error
         try:
@@ -225,7 +226,9 @@ class Store(ServiceState, contextlib.AbstractContextManager["Store"]):
         """
         first = self.fact("policies", json.dumps(plain(policies))) or ""
         described = self.fact("cluster", json.dumps(topology_document(cluster))) or ""
-        return record_of(type(policies), json.loads(first)), parse_topology(described, source="cluster.json")
+        with self._errors():
+            policies = record_of(type(policies), json.loads(first))
+        return policies, parse_topology(described, source=f"{self._path}, cluster")
 
     def fact(self, name: str, value: str | None = None) -> str | None:
         """Return the fact `name`; None: there is none.
@@ -290,8 +293,6 @@ class Store(ServiceState, contextlib.AbstractContextManager["Store"]):
                     os.close(folder)
                 self._log_is_listed = True
             self._witness(seq)
-        except FileNotFoundError:
-            return  # nothing was written since the state was opened
         except OSError as error:
             raise StoreError(f"{self._path}: {error.strerror}") from error
 
@@ -372,6 +373,11 @@ class Store(ServiceState, contextlib.AbstractContextManager["Store"]):
         self.trouble, before = "", self.trouble
         try:
             with self._errors():
+                if not self._path.exists() or self._path.stat().st_ino != self._file:
+                    raise StoreError(
+                        f"{self._path} was removed or replaced while this controller used it: move the file"
+                        " back, or end this controller"
+                    )
                 if not synced:
                     self._database.execute("PRAGMA synchronous = NORMAL")
                 try:
@@ -399,8 +405,9 @@ class Store(ServiceState, contextlib.AbstractContextManager["Store"]):
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.DatabaseError as error:
-            damaged = getattr(error, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+        except (sqlite3.DatabaseError, ValueError) as error:  # a ValueError: of a text that is not JSON
+            # an error without a name is of a text that is not UTF-8
+            damaged = getattr(error, "sqlite_errorname", "") in ("", "SQLITE_CORRUPT", "SQLITE_NOTADB")
             raise StoreError(self._damaged(str(error)) if damaged else f"{self._path}: {error}") from error
 
     def _damaged(self, why: str) -> str:

@@ -132,9 +132,8 @@ def needed(action: Action, rows: Sequence[Row]) -> bool:
             if isinstance(entry, CounterCell):
                 continue
             present = there.get(key(entry))
-            if (present is None) != (write.kind == "INSERT"):
-                return False
-            if write.kind == "MODIFY" and present is not None and text(present) == text(entry):
+            same = present is not None and text(present) == text(entry)
+            if (present is None) != (write.kind == "INSERT") or (write.kind == "MODIFY" and same):
                 return False
             if write.kind == "DELETE":
                 del there[key(entry)]

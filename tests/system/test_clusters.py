@@ -81,6 +81,12 @@ def nothing_is_left(here: Cluster) -> Iterator[None]:
     until(lambda: not here.jobs())
 
 
+@pytest.fixture
+def fallback_server(here: Cluster) -> None:
+    """A machine of the cluster runs the fallback server."""
+    here.serve_fallback()
+
+
 def said_by(output: str) -> list[list[object]]:
     """Return what ranks printed by `SUM`, in their order."""
     return sorted(json.loads(text) for text in re.findall(r"\] (\[.*)", output))
@@ -93,11 +99,11 @@ def all_going(process: subprocess.Popen[str], ranks: int) -> None:
         assert "going" in line, (line, *process.communicate())
 
 
+@pytest.mark.usefixtures("fallback_server")
 @pytest.mark.parametrize("options", [("--preempt", "--numbers", "block16"), ("--slots", "0")])
 def test_shared_slots_a_tree_and_ranks_summed_on_their_machines(
     here: Cluster, options: Sequence[str]
 ) -> None:
-    here.serve_fallback()
     output, _ = finish(here.run_patiently(HOSTS, ["python", "-c", SUM], *options))
     assert said_by(output) == [[rank, True, True, rank % 2 == 0] for rank in range(8)]
     if options == ("--slots", "0"):
@@ -123,8 +129,8 @@ def test_a_fallback_server_beside_a_worker_at_one_port(
     assert "fallback: results" in output
 
 
+@pytest.mark.usefixtures("fallback_server")
 def test_ranks_of_other_launchers_find_their_machine_by_name(here: Cluster) -> None:
-    here.serve_fallback()
     ranks = []
     for rank in range(8):
         node, local = divmod(rank, 2)
@@ -205,9 +211,9 @@ if effort.THOROUGH:
     }
 
 
+@pytest.mark.usefixtures("fallback_server")
 @pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS)
 def test_what_dies_or_hangs_is_named_on_all_ranks(here: Cluster, death: Death) -> None:
-    here.serve_fallback()
     run = here.run(death.hosts, ["python", "-c", LOOP if death.machine else DIE])
     size = 2 * death.hosts.count(":")
     if death.machine:
@@ -220,9 +226,9 @@ def test_what_dies_or_hangs_is_named_on_all_ranks(here: Cluster, death: Death) -
     assert re.search(death.by_run, errors), errors
 
 
+@pytest.mark.usefixtures("fallback_server")
 def test_ranks_end_with_the_ina_run_that_started_them(here: Cluster) -> None:
     """Also if it is killed; the lease removes its job, which the next run watches."""
-    here.serve_fallback()
     run = here.run(HOSTS, ["python", "-c", LOOP], "--lease", "2")
     all_going(run, 8)
     os.killpg(run.pid, signal.SIGKILL)
@@ -246,9 +252,9 @@ def started(
     ]
 
 
+@pytest.mark.usefixtures("fallback_server")
 def test_a_job_whose_holder_is_killed_leaves_the_switches(here: Cluster) -> None:
     """The fallback server's machine watches its lease: nobody else is left who does."""
-    here.serve_fallback()
     ranks = started(here, 2, LOOP, {"INA_OPTIONS": "--lease 6"})
     for rank in ranks:
         all_going(rank, 1)
@@ -314,6 +320,7 @@ ODD: dict[str, tuple[int, int, Mapping[str, str], Mapping[str, str], str]] = {
 """Ranks, their number by the launcher, variables of all and of the last; what each says."""
 
 
+@pytest.mark.usefixtures("fallback_server")
 @pytest.mark.parametrize(("ranks", "size", "own", "last", "said"), ODD.values(), ids=ODD)
 def test_what_is_odd_about_ranks_of_other_launchers_is_named_on_all(
     here: Cluster,
@@ -324,7 +331,6 @@ def test_what_is_odd_about_ranks_of_other_launchers_is_named_on_all(
     last: Mapping[str, str],
     said: str,
 ) -> None:
-    here.serve_fallback()
     (tmp_path / "sitecustomize.py").write_text(ANOTHER_VERSION)
     shorter = json.loads(here.file.read_text())
     shorter["server"] = [each for each in shorter["server"] if each["name"] != "h2"]
@@ -336,8 +342,8 @@ def test_what_is_odd_about_ranks_of_other_launchers_is_named_on_all(
         assert re.search(said, errors), errors
 
 
+@pytest.mark.usefixtures("fallback_server")
 def test_an_mtu_that_is_too_small_is_named(here: Cluster) -> None:
-    here.serve_fallback()
     here.ip("h2", "link", "set", "h2-eth0", "mtu", "150")
     try:
         status, _, errors = ended(here.run("h1,h2", ["python", "-c", SUM]))

@@ -128,19 +128,25 @@ def test_daemons_that_a_job_leaves_behind_are_ended_or_named(
 def test_a_second_controller_is_refused_while_the_first_ones_job_runs_unless_it_takes_over(
     bed: netns.State, tmp_path: Path
 ) -> None:
-    """It took the job off the switches, and said that all was as intended."""
+    """It took the job off the switches, and said that all was as intended.
+
+    One that could not listen had taken the switches over already; and each left a state behind.
+    """
     first = Controller(tmp_path, ["--testbed", BED])
     first.start()
     first.submit("own", "--until", tmp_path / "stop", **FAR)
     first.until(lambda: first.begun("own"))
     (tmp_path / "two").mkdir()
     second = Controller(tmp_path / "two", ["--testbed", BED])
-    done = subprocess.run(second.command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1, done
-    assert f"the controller with process {first.pid} on {socket.gethostname()}" in done.stderr
-    assert f"--state {tmp_path / 'state'}" in done.stderr
-    assert "--take-over" in done.stderr
-    assert left_on_switches(bed), "the job is where it was"
+    owner = f"the controller with process {first.pid} on {socket.gethostname()}, --state {tmp_path / 'state'}"
+    for more, why in (
+        (["--listen", second.url], rf"{owner} .* --take-over takes the switches"),
+        (["--listen", first.url, "--take-over"], "another process listens there"),
+    ):
+        done = subprocess.run([*second.command, *more], cwd=ROOT, capture_output=True, text=True, timeout=120)
+        assert re.search(why, done.stderr), done
+        assert (done.returncode, second.state.exists()) == (1, False)
+        assert left_on_switches(bed), "the job is where it was"
     third = Controller(tmp_path / "two", ["--testbed", BED, "--take-over"])
     with third.serving():
         until(lambda: not left_on_switches(bed))

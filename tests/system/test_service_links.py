@@ -50,9 +50,8 @@ def test_interfaces_say_of_links_what_a_switch_tells(bed: netns.State) -> None:
             address = f"unix:{bed.socket(switch)}"
             seen, said = watch(address), told(address)
             assert seen.ports.keys() == ports.keys() == said.ports.keys()
-            if any(said.ports[port].up != seen.ports[port].up for port in ports):
-                return False
-            if (not all(each.up for each in seen.ports.values())) != (switch in down):
+            same = all(said.ports[port].up == seen.ports[port].up for port in ports)
+            if not same or all(each.up for each in seen.ports.values()) == (switch in down):
                 return False
         return True
 

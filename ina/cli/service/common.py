@@ -74,14 +74,18 @@ class ControllerOptions:
         bad_ca = failing_at(f"--controller-ca {self.controller_ca}", OSError, exit_code=FAILED)
         with bad_ca, failing_at("--controller", ValueError):
             client = Client(self.controller, token=token or self._token(), ca=self.controller_ca)
-        with client:
+        with client, failing_at("this request cannot be sent", UnicodeError):
             yield client
 
     def _token(self) -> str:
         """Return the token from a file or the environment; other users could see the value of an option."""
-        if self.token_file is None:
-            return os.environ.get("INA_CONTROLLER_TOKEN", "").strip()
-        return self.token_file.read_text(encoding="utf-8").strip()
+        file = self.token_file
+        token = os.environ.get("INA_CONTROLLER_TOKEN", "") if file is None else file.read_text("utf-8")
+        refuse(  # otherwise the error of the request's header would show the token
+            not (token.strip().isascii() and token.strip().isprintable()),
+            f"{file or 'INA_CONTROLLER_TOKEN'}: want one line, as 'ina controller token add' has printed it",
+        )
+        return token.strip()
 
 
 JOB = "The job, for a controller"

@@ -282,12 +282,10 @@ def watch(
         ina watch --json | jq .text
     """
     with at.connect() as controller:
-        after = 0
+        latest = controller.decisions(-1) if job is None else []
         if job is not None:
             job = controller.job(job)["id"]
-        else:
-            after = max((each["number"] for each in controller.decisions()), default=0)
-        for decision in controller.watch(after):
+        for decision in controller.watch(latest[0]["number"] if latest else 0):
             if job is not None and job not in decision["jobs"]:
                 continue
             print(json_module.dumps(decision) if json else line(decision), flush=True)
@@ -368,6 +366,9 @@ def cancel(
 ) -> Reply:
     """Cancel jobs of a controller, whether they run or wait.
 
+    Exits with status 1 if some were over already; the others are cancelled nevertheless. If there is no job
+    of one of the names, nothing is cancelled.
+
     Examples:
         ina cancel night-run --controller http://127.0.0.1:9580
 
@@ -375,10 +376,13 @@ def cancel(
     """
     with at.connect() as controller:
         by_id = {job["id"]: job for job in map(controller.job, jobs)}
-        if over := [name for name, job in by_id.items() if job["over"]]:
-            raise Failure(f"{', '.join(map(repr, over))}: already over; nothing is cancelled")
-        found = [controller.cancel(name) for name in by_id]
-    return Reply({"jobs": found}, [f"{plain(job['id'])}: {job['state']}" for job in found])
+        over = [name for name, job in by_id.items() if job["over"]]
+        found = [controller.cancel(name) for name in by_id if name not in over]
+    return Reply(
+        {"jobs": found},
+        [f"{plain(job['id'])}: {job['state']}" for job in found],
+        failure=f"{', '.join(map(repr, over))}: already over" if over else "",
+    )
 
 
 def retry(job: JobName, *, at: ControllerOptions) -> Reply:

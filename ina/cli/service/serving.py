@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import socket
 import sys
@@ -22,7 +23,8 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from controller.policies.settings import AllocationSettings
-from ina.api import Address, Certificate, speaking
+from ina.api import Address, Certificate, listening, speaking
+from ina.api.guard import Listener
 from ina.cli.command import say
 from ina.cli.errors import Interrupted
 from ina.cli.options import TlsOptions
@@ -33,6 +35,7 @@ from ina.run.launch.engines import EngineChoice
 from ina.run.policies import Policies, read_policies
 from ina.run.records import DAY_S, Retention
 from ina.run.site import MachineSite, Site, TestbedSite, read_cluster
+from ina.run.store import locked
 from ina.run.tokens import Tokens
 
 
@@ -54,47 +57,52 @@ def serve(asked: ControllerSettings, folder: Path) -> None:
         policies,
     )
     write_to(sys.stderr, "json" if asked.log == "json" else "text")
+    tokens = Tokens(folder)
+    certificate = Certificate(asked.tls_cert, asked.tls_key) if asked.tls_cert and asked.tls_key else None
 
-    async def until_signalled() -> int:
+    async def until_signalled(bound: Listener) -> int:
         """Run the service until a signal arrives, and return its number."""
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         service_there = opened(
-            folder,
-            site,
-            given,
-            engine=engine,
-            retention=retention,
-            take_over=asked.take_over,
-            on_wait=lambda holder: say(f"ina: {holder} uses this state; waiting until it has ended"),
+            folder, site, given, engine=engine, retention=retention, take_over=asked.take_over
         )
         async with service_there as service:
+            if_refused.pop_all()
             with _signals(ended):
                 if files.policies is not None or files.cluster is not None:
                     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloading(service, files))
-                await _answering(service, address, _certificate(asked), folder, files, ended)
+                speaks = speaking(
+                    service,
+                    address,
+                    bound,
+                    tokens,
+                    certificate=certificate,
+                    reload=lambda: files.reload(service),
+                )
+                await _answering(service, speaks, ended)
         return ended.result()
 
-    raise Interrupted(asyncio.run(until_signalled()))
+    with contextlib.ExitStack() as if_refused:
+        if not folder.exists():
+            if_refused.callback(shutil.rmtree, folder, ignore_errors=True)
+        with (
+            locked(
+                folder,
+                on_wait=lambda holder: say(f"ina: {holder} uses this state; waiting until it has ended"),
+            ),
+            # before the state is opened, which may take switches from another controller
+            listening(address, tokens, certificate) as bound,
+        ):
+            raise Interrupted(asyncio.run(until_signalled(bound)))
 
 
 async def _answering(
-    service: Daemon,
-    address: Address,
-    certificate: Certificate | None,
-    folder: Path,
-    files: Files,
-    ended: asyncio.Future[int],
+    service: Daemon, speaks: contextlib.AbstractAsyncContextManager[str], ended: asyncio.Future[int]
 ) -> None:
     """Run a service and answer requests until the service has ended, or a signal has arrived."""
     running = asyncio.create_task(service.run())
     try:
-        async with speaking(
-            service,
-            address,
-            Tokens(folder),
-            certificate=certificate,
-            reload=lambda: files.reload(service),
-        ) as url:
+        async with speaks as url:
             say(f"ina: controller at {url}")
             beside = [
                 asyncio.create_task(log_decisions(service)),
@@ -109,12 +117,6 @@ async def _answering(
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
-
-
-def _certificate(settings: ControllerSettings) -> Certificate | None:
-    if settings.tls_cert is None or settings.tls_key is None:
-        return None
-    return Certificate(settings.tls_cert, settings.tls_key)
 
 
 def _site(settings: ControllerSettings) -> Site:
@@ -210,13 +212,11 @@ class _Format(logging.Formatter):
 
 
 def write_to(stream: TextIO, kind: Literal["text", "json"] = "text") -> None:
-    """Write the service's log to a stream, one line per record."""
+    """Write the service's log, and warnings of all libraries, to a stream, one line per record."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_Format(kind))
-    log = logging.getLogger("ina")
-    log.handlers[:] = [handler]
-    log.setLevel(logging.INFO)
-    log.propagate = False
+    logging.getLogger().handlers[:] = [handler]
+    logging.getLogger("ina").setLevel(logging.INFO)
 
 
 async def log_decisions(service: Daemon) -> None:
@@ -235,20 +235,16 @@ async def log_decisions(service: Daemon) -> None:
 
 
 def _one_line(text: str) -> str:
-    """Return a text with escaped line breaks, so that it cannot imitate another log line."""
-    return text.replace("\r", "\\r").replace("\n", "\\n  ")
+    """Return a text with escapes in place of characters that could move the cursor, or begin another line."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
-def tell(*lines: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Send lines such as ``READY=1`` to the supervisor; return False if there is none, or it has ended."""
+def tell(*lines: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Send lines such as ``READY=1`` to the supervisor, if there is one."""
     path = environment.get("NOTIFY_SOCKET", "")
-    if not path.startswith(("/", "@")):
-        return False
     where = "\0" + path[1:] if path.startswith("@") else path
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.sendto("\n".join(lines).encode(), where)
-        return True
-    return False
 
 
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:

@@ -12,7 +12,7 @@ from ina.run.tokens import Role, Tokens
 State = Annotated[
     Path,
     Declared(
-        writable=True,
+        parser=Path,  # it need not exist, nor be writable
         metavar="DIR",
         help="Use the controller's state in this directory, given to 'ina controller' as --state.",
     ),

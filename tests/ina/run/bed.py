@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Link, Server, Topology, parse_topology
-from ina.api import Address, Certificate, speaking
+from ina.api import Address, Certificate, listening, speaking
 from ina.run.assembly import Files
 from ina.run.clock import Clock
 from ina.run.daemon import Daemon
@@ -158,14 +158,15 @@ class Bed:
         world.tick()
         if ledger.store.trouble:
             return False  # it tries again until it can write
-        if ledger.woken.is_set() or self.daemon._effects._tasks:
-            return True
-        if min(ledger.core.next_s, ledger.due_s) <= ledger.now_s:
-            return True
         ended = {name for run in world.runs.values() for name in run.status.ends}
-        return any(
-            hold.stage != "running" or ended & hold.run.places.keys() - hold.over
-            for hold in ledger.holds.values()
+        return (
+            ledger.woken.is_set()
+            or len(self.daemon._effects._tasks) > 0
+            or min(ledger.core.next_s, ledger.due_s) <= ledger.now_s
+            or any(
+                hold.stage != "running" or ended & hold.run.places.keys() - hold.over
+                for hold in ledger.holds.values()
+            )
         )
 
 
@@ -194,17 +195,20 @@ def serving(
         daemon, ledger, world = stand(folder, topology or cluster())
         reload = None if files is None else partial(files.reload, daemon)
         at = address or Address()
-        async with speaking(daemon, at, Tokens(folder), certificate=certificate, reload=reload) as url:
-            running = asyncio.create_task(daemon.run())
-            bed = Bed(daemon, ledger, world, url, folder, asyncio.get_running_loop())
-            while daemon.ready:
-                await asyncio.sleep(LOOK_S)
-            ready.append(bed)
-            begun.set()
-            await ending.wait()
-            running.cancel()
-            with suppress(asyncio.CancelledError):
-                await running
+        tokens = Tokens(folder)
+        with listening(at, tokens, certificate) as bound:
+            speaks = speaking(daemon, at, bound, tokens, certificate=certificate, reload=reload)
+            async with speaks as url:
+                running = asyncio.create_task(daemon.run())
+                bed = Bed(daemon, ledger, world, url, folder, asyncio.get_running_loop())
+                while daemon.ready:
+                    await asyncio.sleep(LOOK_S)
+                ready.append(bed)
+                begun.set()
+                await ending.wait()
+                running.cancel()
+                with suppress(asyncio.CancelledError):
+                    await running
 
     def run() -> None:
         try:

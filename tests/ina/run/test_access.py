@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import socket
@@ -15,11 +16,11 @@ import httpx
 import pytest
 
 from controller.vocabulary import BadSpec
-from ina.api import Address, Certificate, speaking
+from ina.api import Address, Certificate, guard
 from ina.errors import Conflict, StoreError, Unknown
-from ina.run.client import Client, Refused, Unreachable
+from ina.run.client import Client, ClientError, Refused, Unreachable
 from ina.run.tokens import FILE, Role, Tokens
-from tests.ina.run.bed import TIMEOUT_S, USER, Bed, cluster, job, serving, stand
+from tests.ina.run.bed import TIMEOUT_S, USER, Bed, job, serving
 from tests.ina.run.test_refusals import problem
 from tests.sockets import make_certificates
 
@@ -298,6 +299,16 @@ def test_a_unix_socket_is_for_its_owner_and_taken_over_when_its_holder_is_gone(t
         left.close()
 
 
+def test_connections_to_a_unix_socket_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They took all descriptors, and each wait for another one was a traceback in the log."""
+    monkeypatch.setattr(guard, "MOST", 40)
+    with serving(tmp_path, Address(path=tmp_path / "s")) as bed, contextlib.ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(socket.socket(socket.AF_UNIX)).connect(f"{tmp_path}/s")
+        with Client(bed.url) as client, pytest.raises(ClientError, match=r"too many connections|reset"):
+            client.jobs()
+
+
 @pytest.mark.parametrize("text", ["", "9580", ":9580", "host:x", "host:65536", "host:-1", "unix:"])
 def test_an_address_that_cannot_be_is_refused(text: str) -> None:
     with pytest.raises(BadSpec, match="want HOST:PORT or unix:PATH"):
@@ -345,14 +356,9 @@ def test_a_certificate_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     Tokens(tmp_path).add("root", Role.OPERATOR)
     (tmp_path / "x.pem").write_text("no certificate")
 
-    async def serve() -> None:
-        daemon, _, _ = stand(tmp_path, cluster())
-        certificate = Certificate(tmp_path / "x.pem", tmp_path / "x.pem")
-        async with speaking(daemon, Address(), Tokens(tmp_path), certificate=certificate):
-            pass
-
-    with pytest.raises(ssl.SSLError):
-        asyncio.run(serve())
+    certificate = Certificate(tmp_path / "x.pem", tmp_path / "x.pem")
+    with pytest.raises(ssl.SSLError), serving(tmp_path, certificate=certificate):
+        pass
 
 
 def test_no_token_is_logged(people: dict[str, httpx.Client], caplog: pytest.LogCaptureFixture) -> None:

@@ -205,6 +205,9 @@ def test_it_fits_narrow_screens_and_dark_ones(
             "[...document.querySelectorAll('.scroll')].filter((each) => each.scrollWidth > each.clientWidth)"
         )
         assert page.evaluate(f"{cut}.map((each) => each.innerText)") == []
+    assert page.locator(".scroll:not([tabindex])").count() == 0, "a keyboard scrolls what is cut off"
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((each) => each.id)")
+    assert sorted(ids) == sorted({*ids})
     light = page.evaluate("parseInt(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])") > 128
     assert light is (scheme == "light")
     page.click("#jobs a")

@@ -321,6 +321,13 @@ def test_a_wrong_method_is_told_all_right_ones(
     assert answer.json()["detail"] == f"want one of {allowed}"
 
 
+@pytest.mark.parametrize("path", ["/", "/metrics", "/healthz", "/v1/jobs"])
+def test_head_is_answered_as_get_without_the_body(shared: httpx.Client, path: str) -> None:
+    """Probes of load balancers were refused with 405."""
+    answer = shared.head(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
 def test_refusals_are_documented_as_the_problems_that_they_are(shared: httpx.Client) -> None:
     schema = shared.get("/v1/openapi.json").json()
     operations = [
