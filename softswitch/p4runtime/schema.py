@@ -212,7 +212,7 @@ def from_p4info(p4info: Any) -> Schema:
 def packet_headers(p4info: Any, program: ir.Program) -> dict[str, tuple[ParamInfo, ...]]:
     """Return the headers between controller and CPU port by name ("packet_in", "packet_out").
 
-    The fields have the widths of the program: `p4info` has those of ``@p4runtime_translation``.
+    The fields have the widths of `program`: `p4info` has those of ``@p4runtime_translation``.
     """
     return {
         header.name: tuple(

@@ -496,8 +496,9 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
         bundle = self._device.running
         if bundle is None:
             raise errors.FailedPrecondition("no program is loaded to take the packet")
-        fields = bundle.packet_headers.get("packet_out", ())
-        self._device.send_to_cpu(translate.from_packet_out(fields, packet))
+        self._device.send_to_cpu(
+            translate.from_packet_out(bundle.packet_headers.get("packet_out", ()), packet)
+        )
 
     def _acknowledge(self, message: Any) -> None:
         entities.acknowledge(self._device.bundle, message)

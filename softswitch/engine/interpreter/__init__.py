@@ -206,8 +206,8 @@ class Interpreter(Pipeline):
             clone.variables["meta"] = _without_scalars(clone.variables["meta"], self.program.meta)
         else:
             clone = self._fresh(frame)
-            port = packet.variables["standard_metadata"].fields["ingress_port"]
-            self._set_standard(clone, ingress_port=port)
+            standard = packet.variables["standard_metadata"].fields
+            self._set_standard(clone, ingress_port=standard["ingress_port"])
             self._run_parser(clone, self._parse)
             clone.variables["meta"] = blank(self.program.meta)
         clone.variables["standard_metadata"] = blank(self.program.standard_metadata)
@@ -265,8 +265,9 @@ def _without_scalars(value: Any, type_: ir.Type) -> Any:
     """Return metadata with its scalars zero; headers in it stay."""
     match type_:
         case ir.Struct():
-            fields = value.fields
-            return StructValue({name: _without_scalars(fields[name], part) for name, part in type_.fields})
+            return StructValue(
+                {name: _without_scalars(value.fields[name], part) for name, part in type_.fields}
+            )
         case ir.Header() | ir.Stack():
             return value
         case _:
