@@ -91,14 +91,6 @@ def test_ingress_clone_leaves_beside_the_packet_and_even_if_it_is_dropped(switch
         assert found == [(INGRESS_CLONE, rid, 40)] * 2
 
 
-def test_an_egress_clone_is_of_what_egress_wrote(switch: Switch) -> None:
-    switch.set_clone_session(5, [(4, 3)])
-    switch.inject(0, [frame("U", 1, clone=5, where="e", tag=1)], now_us=0)
-    out = drained(switch)
-    assert [seen(f).tag for f in out[1]] == [1]
-    assert [(seen(f).tag, seen(f).instance_type, seen(f).rid) for f in out[4]] == [(1, EGRESS_CLONE, 3)]
-
-
 @pytest.mark.parametrize(
     ("sent", "left", "counted"),
     [

@@ -114,25 +114,12 @@ def test_assignment_to_a_slice_keeps_the_other_bits_and_the_sign() -> None:
     assert state.variables["x"] == -0x60
 
 
-def test_a_stack_index_out_of_range_reads_zero_and_writes_nothing() -> None:
-    state = packet(s=STACK)
-    beyond = ir.Index(PAIR, ir.Var(STACK, "s", pos=POS), const(2), pos=POS)
-    field = ir.Member(U8, beyond, "a", pos=POS)
-    compile_store(field)(state, 7)
-    assert evaluate(field, state) == 0
-    assert evaluate(ir.IsValid(BOOL, beyond, pos=POS), state) == 0
-
-
-def test_next_and_last_beyond_the_ends_are_parser_errors() -> None:
+def test_the_last_element_of_an_empty_stack_is_a_parser_error() -> None:
     state = packet(s=STACK)
     stack = ir.Var(STACK, "s", pos=POS)
     assert evaluate(ir.LastIndex(U32, stack, pos=POS), state) == 2**32 - 1
     with pytest.raises(ParserError, match="StackOutOfBounds"):
         compile_expression(ir.Last(PAIR, stack, pos=POS))(state)
-    state.variables["s"].next = 2
-    assert evaluate(ir.LastIndex(U32, stack, pos=POS), state) == 1
-    with pytest.raises(ParserError, match="StackOutOfBounds"):
-        compile_expression(ir.Next(PAIR, stack, pos=POS))(state)
 
 
 def test_headers_are_equal_if_both_are_invalid_or_all_fields_agree() -> None:
