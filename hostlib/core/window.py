@@ -221,7 +221,7 @@ class Window:
         self._end_last()
         core = self.state.struct
         alone = pattern is Pattern.SUM or target != wire.TARGET_ALL
-        core.fixed = self.settings.numbers == "fixed" and fields == 1
+        core.fixed = numbers == "fixed"
         core.per_lane = fields if is_float else 1
         core.feedback = feedback and core.per_lane > 1
         core.pattern = pattern if len(shard) else Pattern.SUM  # an empty array: the ranks only meet

@@ -234,7 +234,7 @@ Follow = Annotated[
     bool, Query(description="Answer with server-sent events: all past entries, then each new one.")
 ]
 Last = Annotated[
-    int,
+    int | None,
     Header(
         alias="Last-Event-ID",
         ge=0,

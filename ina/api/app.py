@@ -231,13 +231,13 @@ async def logs(
         ),
     ] = 0,
     follow: Follow = False,
-    last: Last = -1,
+    last: Last = None,
 ) -> Response:
     """Return the output of a rank of a job."""
     path = service.log(record.name, rank)
     if not follow:
         return Json(piece(path, offset))
-    begin = offset if last < 0 else last
+    begin = offset if last is None else last
     begin = piece(path, begin, most=1)["offset"] if begin < 0 else begin
     streams: Streams = request.app.state.streams
     return EventStream(following(path, begin, lambda: service.reports.record(record.name).over), streams)
@@ -395,7 +395,7 @@ async def events(
     after: After = 0,
     limit: Limit = MAX_PAGE,
     follow: Follow = False,
-    last: Last = -1,
+    last: Last = None,
     without: Annotated[
         list[Kind] | None, Query(description="Leave out events of this kind. Repeatable.")
     ] = None,
@@ -410,7 +410,7 @@ async def events(
         )
         after = min(islice(latest, -after), default=0)
     if follow:
-        begin = after if last < 0 else last
+        begin = after if last is None else last
         streams: Streams = request.app.state.streams
         return EventStream(_decisions(service, person, begin, left_out), streams)
     seen = [each for each in service.reports.decisions(after) if _may_see(service, person, each, left_out)]

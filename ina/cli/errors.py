@@ -34,8 +34,8 @@ def verdict(error: BaseException) -> tuple[str, int]:
             return "the current directory no longer exists: change to another one", FAILED
         case OSError(filename=str() as name, strerror=str() as reason):
             return f"{name}: {reason}", USAGE if isinstance(error, _NO_FILE) and _given(name) else FAILED
-        case OSError():
-            return str(error), FAILED
+        case OSError() | MemoryError() | RuntimeError(args=("can't start new thread",)):
+            return str(error) or "out of memory", FAILED
         case ImportError() if "google.protobuf" in str(error):
             return _other_protobuf(error), FAILED
         case ImportError(name=str() as module) if (package := module.partition(".")[0]) not in _OURS:

@@ -19,13 +19,13 @@ class ServiceState:
     which a command would wait for at its start. `Store` describes the methods.
 
     Attributes:
-        folder: The state's folder; here one that does not exist, because the state has no files.
+        folder: The state's folder; here one that cannot exist, because the state has no files.
         last: Number of the last event; 0: there is none.
         last_s: Time of the last event when the state was opened; 0: there was none.
         trouble: Why the last write failed; "": it succeeded.
     """
 
-    folder = Path("/nonexistent")
+    folder = Path("/dev/null/state")
     last = 0
     last_s = 0.0
     trouble = ""

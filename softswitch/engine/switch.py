@@ -299,14 +299,10 @@ class Switch:
             raise SwitchError("the switch is running already")
         self._failure = None
         self.engine.prepare()
-        self._threads.append(
-            threading.Thread(target=_serve, args=(weakref.ref(self), self.engine), daemon=True)
-        )
-        if self._cpu_ports:
-            arguments = (weakref.ref(self), self.engine)
-            self._threads.append(threading.Thread(target=_deliver_packets, args=arguments, daemon=True))
-        for thread in self._threads:
+        for target in (_serve, _deliver_packets) if self._cpu_ports else (_serve,):
+            thread = threading.Thread(target=target, args=(weakref.ref(self), self.engine), daemon=True)
             thread.start()
+            self._threads.append(thread)
 
     def stop(self) -> None:
         """Stop serving; raises SwitchError if the event loop ended with an error."""

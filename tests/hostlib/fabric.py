@@ -454,3 +454,19 @@ def check_packet(
         for array in inputs[1:]:
             total = total + array
         assert np.array_equal(result, total.astype(np.float32))
+
+
+def run(
+    case: FabricCase, make_kernel: MakeKernel, make_server: MakeServer = FallbackCore
+) -> list[tuple[int, int, bytes]]:
+    """Carry out a case on the compiled program; return each packet with the time and its worker."""
+    seen: list[tuple[int, int, bytes]] = []
+    network = build(case, make_kernel, make_server)
+
+    def record(worker: int, packet: bytes, upwards: bool) -> bool:
+        seen.append((network.now, worker, packet))
+        return True
+
+    network.on_packet = record
+    carry_out(case, network)
+    return seen

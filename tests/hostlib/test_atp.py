@@ -15,7 +15,7 @@ from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire.tree import Tree
 from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel, MakeServer
-from tests.hostlib.fabric import FabricCase, JobCase, build, carry_out, fabric_cases
+from tests.hostlib.fabric import FabricCase, JobCase, fabric_cases, run
 from tests.hostlib.one_window import begin, hear, sent
 from tests.hostlib.virtual_network import Impairments
 from tests.twins.fallback_core import NumpyCore
@@ -41,20 +41,6 @@ COLLIDING = FabricCase(
     seed=5,
     atp=True,
 )
-
-
-def run(case: FabricCase, make_kernel: MakeKernel, make_server: MakeServer) -> list[tuple[int, int, bytes]]:
-    """Carry out a case on the compiled program; return when which worker sent or was to get which packet."""
-    seen: list[tuple[int, int, bytes]] = []
-    network = build(case, make_kernel, make_server)
-
-    def record(worker: int, packet: bytes, upwards: bool) -> bool:
-        seen.append((network.now, worker, packet))
-        return True
-
-    network.on_packet = record
-    carry_out(case, network)
-    return seen
 
 
 @settings(SETTINGS, max_examples=effort.cases(120))

@@ -282,6 +282,13 @@ def test_a_congestion_control_is_asked_round_by_round(monkeypatch: pytest.Monkey
             assert 0 <= outcome.waiting <= 1
 
 
+def test_a_call_may_choose_exponents_in_a_job_of_fixed_numbers() -> None:
+    def body(comm: ina.Communicator) -> Any:
+        return comm.allreduce(np.full(100, 20_000, np.float32), numbers="exponent")
+
+    assert np.all(np.array(run_ranks(2, body, numbers="fixed", scale_bits=16)) == 40_000)
+
+
 def test_fixed_numbers_do_without_exponents_and_refuse_what_is_too_large() -> None:
     def body(comm: ina.Communicator) -> list[Any]:
         values = np.linspace(-1, 1, 2000, dtype=np.float32)

@@ -7,9 +7,8 @@ from hypothesis import HealthCheck, example, given, settings
 
 from hostlib import wire
 from hostlib._native import NativeKernel
-from hostlib.core.window import Kernel
 from tests import effort
-from tests.hostlib.fabric import FabricCase, JobCase, build, carry_out, fabric_cases
+from tests.hostlib.fabric import FabricCase, JobCase, build, carry_out, fabric_cases, run
 from tests.hostlib.virtual_network import Impairments
 from tests.twins import SERVERS
 from tests.twins.kernel import NumpyKernel
@@ -82,20 +81,7 @@ def test_stranded_sums_are_pulled_long_before_anybody_times_out() -> None:
 @given(fabric_cases)
 @example(REPAIR_WITH_REMINDERS)
 def test_both_kernels_send_the_same_packets_at_the_same_times(case: FabricCase) -> None:
-    traffic: list[list[tuple[int, int, bytes]]] = []
-    kernels: tuple[type[Kernel], ...] = (NativeKernel, NumpyKernel)
-    for make_kernel in kernels:
-        network = build(case, make_kernel)
-        seen: list[tuple[int, int, bytes]] = []
-
-        def record(worker: int, packet: bytes, upwards: bool, network=network, seen=seen) -> bool:  # type: ignore[no-untyped-def]
-            seen.append((network.now, worker, packet))
-            return True
-
-        network.on_packet = record
-        carry_out(case, network)
-        traffic.append(seen)
-    assert traffic[0] == traffic[1]
+    assert run(case, NativeKernel) == run(case, NumpyKernel)
 
 
 @pytest.mark.parametrize("name", effort.some(SERVERS, every=2))

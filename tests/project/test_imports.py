@@ -228,6 +228,10 @@ CORES = (
 IO = {"asyncio", "multiprocessing", "select", "selectors", "socket", "subprocess", "threading", "time"}
 IO |= {"grpc", "sqlite3"}
 
+# Distributions whose packages have other names, or that bring others.
+DISTRIBUTIONS = {"google": "protobuf", "grpc": "grpcio", "p4": "p4runtime", "yaml": "pyyaml"}
+DISTRIBUTIONS |= {"h11": "uvicorn", "pydantic": "fastapi", "starlette": "fastapi"}
+
 C_FOLDERS = ("softswitch/engine/runtime", "hostlib/_native")
 
 
@@ -381,6 +385,14 @@ def test_the_vocabulary_imports_the_standard_library_only() -> None:
         and not covers("controller.vocabulary/*", name)
     }
     assert found == {"yaml"}, "which is optional"
+
+
+def test_every_package_that_the_product_imports_is_a_dependency() -> None:
+    """`ina run` imported one that only newer releases of other dependencies bring."""
+    dependencies = (ROOT / "pyproject.toml").read_text()
+    imported = {name.partition(".")[0] for module in modules() for name in imports(module)}
+    foreign = imported - {*PRODUCT, *sys.stdlib_module_names, "mininet"}  # Mininet is a system's package
+    assert [each for each in foreign if f'"{DISTRIBUTIONS.get(each, each)}' not in dependencies] == []
 
 
 @pytest.mark.parametrize("folder", C_FOLDERS)

@@ -84,6 +84,19 @@ def switch(engine: str) -> Iterator[Switch]:
         yield switch
 
 
+def test_a_switch_that_gets_no_thread_is_closed_and_says_so(engine: str) -> None:
+    """As in a container with a limit of processes."""
+    usual = threading.stack_size(1 << 46)  # more than there are addresses
+    try:
+        with (
+            pytest.raises(RuntimeError, match="can't start new thread"),
+            scripted(engine, {0: UdpPort(), 510: MemoryPort(cpu=True)}) as switch,
+        ):
+            switch.start()
+    finally:
+        threading.stack_size(usual)
+
+
 class Host:
     """The far end of a UDP port."""
 

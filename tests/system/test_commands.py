@@ -162,6 +162,8 @@ def test_commands_and_ranks_work_with_the_releases_of_each_end(end: str, tmp_pat
         (StagesNotMeasured("too short"), "too short", FAILED),
         (OtherProgram("it runs 'shared'"), "it runs 'shared'; give --replace-program to replace it", USAGE),
         (FileNotFoundError(2, "No such file", "jobs.toml"), "jobs.toml: No such file", FAILED),
+        (RuntimeError("can't start new thread"), "can't start new thread", FAILED),  # ulimit -u, pids.max
+        (MemoryError(), "out of memory", FAILED),
     ],
 )
 def test_an_error_is_told_in_terms_of_the_command(error: Exception, message: str, code: int) -> None:

@@ -179,20 +179,12 @@ def ina_as_somebody(folder: Path, *arguments: str) -> subprocess.CompletedProces
     """Run ``ina arguments…`` as user 1000, with the programs of a folder and no others."""
     variables = (f"PATH={folder}", f"HOME={folder}", "INA_TESTBEDS=/nowhere", "NO_COLOR=1")
     variables += (f"PYTHONPATH={started.PATH}",)
-    somebody = (_path(AS_SOMEBODY[0]), *AS_SOMEBODY[1:])
+    somebody = (str(shutil.which(AS_SOMEBODY[0])), *AS_SOMEBODY[1:])
     return subprocess.run(
         ["/usr/bin/env", "-i", *variables, *somebody, sys.executable, "-P", "-m", "ina", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
-    )
-
-
-def _path(program: str) -> str:
-    return next(
-        f"{folder}/{program}"
-        for folder in os.environ["PATH"].split(os.pathsep)
-        if os.access(f"{folder}/{program}", os.X_OK)
     )
 
 

@@ -51,21 +51,23 @@ def test_names_are_unique_and_lead_to_their_families() -> None:
             assert family(full_name(kind, policy)) == kind
 
 
-@pytest.mark.parametrize("name", ["best", ":fifo"])
-def test_other_names_are_unknown(name: str) -> None:
-    with pytest.raises(BadSpec, match="is unknown; 'ina schedule policies --all' lists the known ones"):
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("best", "is unknown; 'ina schedule policies --all' lists the known ones"),
+        (":fifo", "is unknown; 'ina schedule policies --all' lists the known ones"),
+        ("nobody:fifo", "module nobody: ModuleNotFoundError"),
+        ("sharing:best", "family 'sharing' has no policy 'best'; it has .*fifo"),
+        ("synergy:best", "family 'synergy' has no policy 'best'; it has .*fifo"),
+        (
+            "benchmarks.replicas.lucid:best",
+            "family 'benchmarks.replicas.lucid' has no policy 'best'; it has .*fifo",
+        ),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_reason(name: str, reason: str) -> None:
+    with pytest.raises(BadSpec, match=reason):
         make(name, SimulationConfig(SMALL))
-
-
-@pytest.mark.parametrize("kind", ["synergy", "benchmarks.replicas.lucid", "sharing"])
-def test_of_a_family_from_anywhere_other_names_are_unknown(kind: str) -> None:
-    with pytest.raises(BadSpec, match=f"family '{kind}' has no policy 'best'; it has .*fifo"):
-        make(f"{kind}:best", SimulationConfig(SMALL))
-
-
-def test_a_module_that_is_not_there_is_named() -> None:
-    with pytest.raises(BadSpec, match="module nobody: ModuleNotFoundError"):
-        make("nobody:fifo", SimulationConfig(SMALL))
 
 
 @pytest.mark.parametrize("kind", NEW)

@@ -343,6 +343,19 @@ def test_refusals_are_documented_as_the_problems_that_they_are(shared: httpx.Cli
     assert "415" in schema["paths"]["/v1/jobs"]["post"]["responses"]
 
 
+def test_no_parameter_has_a_default_below_its_minimum(shared: httpx.Client) -> None:
+    """FastAPI 0.115 to 0.120 check defaults, too, and refuse requests without such a parameter."""
+    paths = shared.get("/v1/openapi.json").json()["paths"]
+    schemas = [
+        each["schema"]
+        for path in paths.values()
+        for operation in path.values()
+        for each in operation.get("parameters", ())
+    ]
+    bounded = [each for each in schemas if {"default", "minimum"} <= each.keys()]
+    assert [each for each in bounded if each["default"] < each["minimum"]] == []
+
+
 def test_streams_and_figures_are_documented_by_their_types(shared: httpx.Client) -> None:
     paths = shared.get("/v1/openapi.json").json()["paths"]
     for path in ("/v1/events", "/v1/jobs/{name}/logs/{rank}"):

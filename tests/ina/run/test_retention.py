@@ -16,10 +16,17 @@ from controller.vocabulary import Job
 from ina.errors import Conflict, Unknown
 from ina.run.clock import Clock
 from ina.run.ledger import _KNOWN, Ledger
+from ina.run.memory import ServiceState
 from ina.run.policies import Policies
 from ina.run.records import Retention
 from ina.run.store import Store
 from tests.ina.run.served import CLUSTER, LEFT, RIGHT, Served
+
+
+def test_the_folder_of_a_state_in_memory_cannot_be_made() -> None:
+    """A folder /nonexistent that root had made, and nobody else may read, ended every `ina run`."""
+    with pytest.raises(NotADirectoryError):
+        ServiceState.folder.mkdir(parents=True)
 
 
 def names(served: Served) -> list[str]:

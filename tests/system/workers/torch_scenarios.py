@@ -91,13 +91,15 @@ def outcome(call: Callable[[Any], Any], group: Any) -> tuple[str, list[torch.Ten
         return type(error).__name__, []
 
 
+def done(work: Any) -> None:
+    """Wait for a call, unless it was a blocking one, which returns no work."""
+    if work is not None:
+        work.wait()
+
+
 def reductions(op: str, dtype: torch.dtype, is_async: bool) -> Iterator[tuple[str, Callable[[Any], Any]]]:
     rank, size = dist.get_rank(), dist.get_world_size()
     reduce_op = getattr(dist.ReduceOp, op)
-
-    def done(work: Any) -> None:
-        if is_async:
-            work.wait()
 
     def all_reduce(group: Any) -> list[torch.Tensor]:
         tensor = values(dtype)
@@ -130,10 +132,6 @@ def movements(dtype: torch.dtype, is_async: bool) -> Iterator[tuple[str, Callabl
 
     def blank() -> torch.Tensor:
         return torch.zeros(SHAPE, dtype=dtype)
-
-    def done(work: Any) -> None:
-        if is_async:
-            work.wait()
 
     def broadcast(group: Any) -> list[torch.Tensor]:
         tensor = values(dtype)

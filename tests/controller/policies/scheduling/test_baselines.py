@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from controller.policies.scheduling import Submission, baselines
 from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.policies.scheduling.themis import Themis
@@ -16,15 +18,17 @@ def ends(jobs: list[Submission], policy: Themis, cluster: Cluster = ONE) -> dict
     return {job.spec.name: job.finish_s for job in result.jobs}
 
 
-def test_leases_go_round_among_equals() -> None:
-    found = ends([Submission("a", 0, 1, 200), Submission("b", 0, 1, 200)], Themis(lease_s=100))
-    assert found == {"a": 300, "b": 400}
-
-
-def test_who_has_waited_longest_for_its_size_wins_and_leases_are_kept() -> None:
-    # at 50 the lease has 50 s to go; at 100 the short one is far behind its fair share, the long one is not
-    found = ends([Submission("long", 0, 1, 1000), Submission("short", 50, 1, 10)], Themis(lease_s=100))
-    assert found == {"short": 110, "long": 1010}
+@pytest.mark.parametrize(
+    ("jobs", "expected"),
+    [
+        ([Submission("a", 0, 1, 200), Submission("b", 0, 1, 200)], {"a": 300, "b": 400}),
+        # at 50 the lease has 50 s to go; at 100 "short" is far behind its fair share, "long" is not
+        ([Submission("long", 0, 1, 1000), Submission("short", 50, 1, 10)], {"short": 110, "long": 1010}),
+    ],
+    ids=["equals take turns", "who has waited longest for its size wins"],
+)
+def test_leases_are_kept_to_their_end(jobs: list[Submission], expected: dict[str, float]) -> None:
+    assert ends(jobs, Themis(lease_s=100)) == expected
 
 
 def test_no_gpu_idles_that_somebody_can_use() -> None:
