@@ -26,10 +26,11 @@ def refused(job: Job, psn: int = 80) -> Iterator[Arrival]:
     def send(port: int = child.port, **changes: int) -> Arrival:
         return port, packets.frame(child, replace(good, **changes), ONES)
 
-    for version in (0, 1, 3, 15):
-        yield send(version=version)
-    for kind in (0, 6, 15):
-        yield send(kind=kind)
+    for changes in (
+        *({"version": version} for version in (0, 1, 3, 15)),
+        *({"kind": kind} for kind in (0, 6, 15)),
+    ):
+        yield send(**changes)
     for kind in KINDS:
         for lanes in (0, LANES - 1, LANES + 1, 256, 0xFFFF):
             yield send(kind=kind, lanes=lanes)
@@ -38,24 +39,26 @@ def refused(job: Job, psn: int = 80) -> Iterator[Arrival]:
         yield send(kind=kind, valid=0xFFFF)
         yield send(kind=kind, epoch=good.epoch ^ 1)
         yield send(kind=kind, port=job.children[job.bits[-1]].port)
-    yield send(job=UNKNOWN_JOB)
-    yield send(job=0)
-    yield send(port=WORKERS[7].port)
-    for epoch in (good.epoch + 1, good.epoch - 1, good.epoch ^ 0x80):
-        yield send(epoch=epoch & 0xFF)
-    for bitmap in (0, good.bitmap ^ 3, good.bitmap | 3, good.bitmap | 1 << 31, 1 << 31, 0xFFFFFFFF):
-        yield send(bitmap=bitmap)
-    for node in (good.node ^ 1, good.node ^ 0x8000, 0xFFFF):
-        yield send(node=node)
-    for fan_in in (0, good.fan_in + 1, 0xFF):
-        yield send(fan_in=fan_in)
-    yield send(version=1, kind=9)
-    yield send(kind=9, lanes=4, job=UNKNOWN_JOB)
-    yield send(job=UNKNOWN_JOB, bitmap=0)
-    yield send(epoch=good.epoch ^ 1, kind=STATUS)
-    yield send(epoch=good.epoch ^ 1, bitmap=0)
-    yield send(node=good.node ^ 1, bitmap=0, fan_in=0)
-    yield send(bitmap=0, fan_in=0)
+    for changes in (
+        {"job": UNKNOWN_JOB},
+        {"job": 0},
+        {"port": WORKERS[7].port},
+        *({"epoch": epoch & 0xFF} for epoch in (good.epoch + 1, good.epoch - 1, good.epoch ^ 0x80)),
+        *(
+            {"bitmap": bitmap}
+            for bitmap in (0, good.bitmap ^ 3, good.bitmap | 3, good.bitmap | 1 << 31, 1 << 31, 0xFFFFFFFF)
+        ),
+        *({"node": node} for node in (good.node ^ 1, good.node ^ 0x8000, 0xFFFF)),
+        *({"fan_in": fan_in} for fan_in in (0, good.fan_in + 1, 0xFF)),
+        {"version": 1, "kind": 9},
+        {"kind": 9, "lanes": 4, "job": UNKNOWN_JOB},
+        {"job": UNKNOWN_JOB, "bitmap": 0},
+        {"epoch": good.epoch ^ 1, "kind": STATUS},
+        {"epoch": good.epoch ^ 1, "bitmap": 0},
+        {"node": good.node ^ 1, "bitmap": 0, "fan_in": 0},
+        {"bitmap": 0, "fan_in": 0},
+    ):
+        yield send(**changes)
     yield from _lengths(job, psn)
     yield send()  # and now one that is right
 
