@@ -54,13 +54,16 @@ class Locals:
     def nowhere_else(self, program: ir.Program) -> set[str]:
         """Return the unused variables, and the variables that are C locals of their only function."""
         found = set()
+        read_first = {
+            f"action {name}": variables_read_first(action.body, set())
+            for name, action in program.actions.items()
+        }
         for name, users in self.users.items():
             (user,) = users if len(users) == 1 else ("",)
-            kind, _, action = user.partition(" ")
-            if kind == "action":
-                is_local = name not in variables_read_first(program.actions[action].body, set())
+            if user in read_first:
+                is_local = name not in read_first[user]
             else:
-                is_local = not users or kind not in ("", "table")
+                is_local = not users or user.partition(" ")[0] not in ("", "table")
             if is_local:
                 found.add(name)
         return found
