@@ -428,7 +428,7 @@ class TofinoInterpreter(Interpreter):
     def clone_packet(
         self, packet: PacketState, frame: bytes, instance_type: int, field_list: int = -1
     ) -> PacketState:
-        """Return a mirror of `packet`: the header given to ``Mirror.emit``, then `frame`."""
+        """Return a mirror of `packet`: the header given to ``Mirror.emit``, then `frame`; see `Pipeline`."""
         del instance_type, field_list
         mirror = self._kept(packet, bytes(self._behind) + (packet.mirrored + frame)[:MAX_FRAME])
         mirror.length = len(mirror.frame) - self._behind
