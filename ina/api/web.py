@@ -7,6 +7,7 @@ import contextlib
 import ipaddress
 import os
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import dataclass
@@ -131,6 +132,16 @@ class Certificate:
     certificate: Path
     key: Path
 
+    def check(self) -> None:
+        """Raise BadSpec if a server cannot use the files."""
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
+        except OSError as error:  # ssl.SSLError, too; it does not name the files
+            raise BadSpec(
+                f"{self.certificate} and {self.key}: want a certificate and its key, in PEM"
+                f" ({getattr(error, 'reason', error.strerror)})"
+            ) from error
+
 
 class _BoundedConnection(H11Protocol):
     """An HTTP connection with a limit on the time in which the head of a request must arrive (`HEAD_S`).
@@ -243,9 +254,11 @@ class _Server(uvicorn.Server):
 def listening(address: Address, tokens: Tokens, certificate: Certificate | None) -> Iterator[Listener]:
     """Listen at an address while the context lasts; clients wait until a service speaks there (`speaking`).
 
-    Raises BadSpec if other machines could connect without TLS or without tokens, and OSError if the address
-    is taken.
+    Raises BadSpec if other machines could connect without TLS or without tokens, or if the certificate cannot
+    be used; OSError if the address is taken.
     """
+    if certificate is not None:
+        certificate.check()
     if not address.local:
         what = f"{address.host}:{address.port} can be reached by other machines"
         if certificate is None:
@@ -284,7 +297,6 @@ async def speaking(
         certificate: The certificate for TLS; None: plain HTTP.
         reload: Reads the cluster file and the policies file again; None: the service has neither.
 
-    Raises OSError if the certificate cannot be used.
     """
     made = app(
         service,
@@ -305,7 +317,6 @@ async def speaking(
         ssl_certfile=certificate.certificate if certificate else None,
         ssl_keyfile=certificate.key if certificate else None,
     )
-    config.load()
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[bound]))
     listens = asyncio.create_task(server.listening.wait())

@@ -139,13 +139,15 @@ def test_a_second_controller_is_refused_while_the_first_ones_job_runs_unless_it_
     (tmp_path / "two").mkdir()
     second = Controller(tmp_path / "two", ["--testbed", BED])
     owner = f"the controller with process {first.pid} on {socket.gethostname()}, --state {tmp_path / 'state'}"
-    for more, why in (
-        (["--listen", second.url], rf"{owner} .* --take-over takes the switches"),
-        (["--listen", first.url, "--take-over"], "another process listens there"),
+    no_certificate = ["--tls-cert", "README.md", "--tls-key", "README.md", "--take-over"]
+    for code, more, why in (
+        (1, ["--listen", second.url], rf"{owner} .* --take-over takes the switches"),
+        (1, ["--listen", first.url, "--take-over"], "another process listens there"),
+        (2, no_certificate, r"README\.md: want a certificate and its key, in PEM"),
     ):
         done = subprocess.run([*second.command, *more], cwd=ROOT, capture_output=True, text=True, timeout=120)
         assert re.search(why, done.stderr), done
-        assert (done.returncode, second.state.exists()) == (1, False)
+        assert (done.returncode, second.state.exists()) == (code, False)
         assert left_on_switches(bed), "the job is where it was"
     third = Controller(tmp_path / "two", ["--testbed", BED, "--take-over"])
     with third.serving():
