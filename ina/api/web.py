@@ -296,7 +296,6 @@ async def speaking(
         tokens: The tokens that are accepted.
         certificate: The certificate for TLS; None: plain HTTP.
         reload: Reads the cluster file and the policies file again; None: the service has neither.
-
     """
     made = app(
         service,
