@@ -25,6 +25,8 @@ from ina.quickly import quickly
 SERVERS: Final = (["switch"], ["fallback"], ["admit"])
 """Commands that other processes start and stop, where typer may be missing, or of another version."""
 
+_ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 _AGAIN_S = 0.01
 """Delay, in seconds, before `_unraisable` sends a signal again. The destructor that the signal interrupted
 has usually ended by then."""
@@ -38,7 +40,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 
 def main() -> None:
     """Run the command, and exit with the command's exit code; if signal N ended it, exit with 128 + N."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _ENDS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(number, _unwind)
     sys.unraisablehook = _unraisable
@@ -60,12 +62,20 @@ def _open_standard_streams() -> None:
 
 
 def _unwind(number: int, frame: FrameType | None) -> None:
-    """Raise Interrupted, so that workers, switches and jobs are stopped.
+    """Raise Interrupted, so that workers, switches and jobs are stopped; later signals do not interrupt that.
 
-    A second signal with the same number ends the process at once.
+    A second SIGINT or SIGTERM ends the process at once.
     """
-    signal.signal(number, signal.SIG_DFL)
+    for each in _ENDS:
+        if signal.getsignal(each) is _unwind:
+            signal.signal(each, _continue_unwinding)
+    _continue_unwinding(number, frame)
     raise Interrupted(number)
+
+
+def _continue_unwinding(number: int, frame: FrameType | None) -> None:
+    """Let the next such signal end the process, but not SIGHUP, which a closed terminal sends twice."""
+    signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
 
 
 def _unraisable(lost: sys.UnraisableHookArgs) -> None:

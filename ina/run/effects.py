@@ -21,7 +21,7 @@ from controller.switches.layout import TreeAdmission
 from controller.switches.model import INA_UDP_PORT
 from controller.vocabulary import Job
 from hostlib.launch.launcher import account
-from ina.errors import EngineError, RunError, RunnerGone, StoreError
+from ina.errors import EngineError, RunError, RunnerGone, ServiceError
 from ina.faults import fault_point
 from ina.run.checks import FallbackJobs, Switches
 from ina.run.launch.executor import Executor
@@ -252,7 +252,8 @@ class Effects:
         ledger = self._ledger
         try:
             await effect()
-        except (ControllerError, EngineError, RunError, RunnerGone, StoreError, OSError) as error:
+        except (ControllerError, RunError, ServiceError, OSError, RuntimeError) as error:
+            # RuntimeError: no thread can be started
             before = self.troubles.get((number, kind))
             after_s = min(2 * before.after_s, BACK_OFF_S[1]) if before else BACK_OFF_S[0]
             self.troubles[number, kind] = Trouble(str(error), ledger.now_s + after_s, after_s)

@@ -96,8 +96,8 @@ class FabricRuns(Executor):
             self._network.ends[each.spec.name] = each
             each.attendance = self._how.attendance
         group.grant({job.name: job.in_flight for job in order.jobs})
+        threading.Thread(target=group.run, name=f"run {order.number}").start()  # raises RuntimeError
         self.latest = self._runs[order.number] = group
-        threading.Thread(target=group.run, name=f"run {order.number}").start()
 
     @contextlib.contextmanager
     def _meet(self, job: JobRun) -> Iterator[Rendezvous]:

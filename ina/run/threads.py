@@ -46,6 +46,5 @@ class Threads:
 
     def close(self) -> None:
         """Wait for running calls; cancel calls that have not begun."""
-        self._switches.shutdown(wait=True, cancel_futures=True)
-        self._fallbacks.shutdown(wait=True, cancel_futures=True)
-        self._runs.shutdown(wait=True, cancel_futures=True)
+        for pool in (self._switches, self._fallbacks, self._runs):
+            pool.shutdown(wait=True, cancel_futures=True)

@@ -86,10 +86,10 @@ def test_a_copy_runs_in_virtual_time(
     copies: Callable[[str], Path], write_file: Callable[[str, str], Path], kind: str
 ) -> None:
     jobs = write_file("jobs.toml", JOBS)
-    ran = {}
-    for program in ("shared", copies(kind) / "shared.p4"):
-        ran[str(program)] = report("sim", jobs, "--program", program, "--lanes", 32, "--slots", 8)["jobs"]
-    ours, own = ran.values()
+    ours, own = (
+        report("sim", jobs, "--program", program, "--lanes", 32, "--slots", 8)["jobs"]
+        for program in ("shared", copies(kind) / "shared.p4")
+    )
     assert (own == ours) == (kind == "plain"), "another eviction rule evicts others"
 
 

@@ -152,25 +152,24 @@ def _policies(settings: ControllerSettings, around: AllocationSettings, servers:
 def _signals(ended: asyncio.Future[int]) -> Iterator[None]:
     """Inside the context, let SIGINT, SIGTERM and SIGHUP set the result of `ended` to their number."""
     loop = asyncio.get_running_loop()
-    numbers = [
-        number
+    before = {
+        number: signal.getsignal(number)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if signal.getsignal(number) is not signal.SIG_IGN
-    ]
-    before = {number: signal.getsignal(number) for number in numbers}
+    }
 
     def end(number: int) -> None:
         if not ended.done():
             ended.set_result(number)
 
-    for number in numbers:
+    for number in before:
         loop.add_signal_handler(number, end, number)
     try:
         yield
     finally:
-        for number in numbers:
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, before[number])
+            signal.signal(number, handler)
 
 
 # --------------------------------------------------------------------------- log and supervisor

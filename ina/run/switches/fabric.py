@@ -257,10 +257,11 @@ def open_fabric(
         ControllerError: a switch cannot be reached, or refuses the program.
     """
     with contextlib.ExitStack() as stack:
-        if spec.attached:
-            fabric = _attached(spec, spec.attached, stack)
-        else:
-            fabric = _started(spec, jobs, on_listening, meanwhile, stack)
+        fabric = (
+            _attached(spec, spec.attached, stack)
+            if spec.attached
+            else _started(spec, jobs, on_listening, meanwhile, stack)
+        )
         stack.callback(fabric.close)
         yield fabric
 
@@ -291,8 +292,7 @@ def _started(
     meanwhile: Callable[[], object],
     stack: contextlib.ExitStack,
 ) -> SwitchFabric:
-    addresses = HostAddresses()
-    stack.callback(addresses.close)
+    addresses = stack.enter_context(contextlib.closing(HostAddresses()))
     topology = spec.topology
     if topology is None:
         spec, offers = programs.settled(spec)
@@ -304,12 +304,11 @@ def _started(
         for name, switch in switches.items():
             on_listening(name, switch.address)
     controllers = {name: stack.enter_context(control(switch, spec)) for name, switch in switches.items()}
-    hosts = PortHosts(switches, addresses)
     fabric = SwitchFabric(
         spec=replace(spec, lease_s=None),
         topology=topology,
         fleet=Fleet(controllers),
-        hosts=hosts,
+        hosts=PortHosts(switches, addresses),
         fallbacks=FallbackServers(lambda *_: _fallback_process(fabric)),
         processes=switches,
     )

@@ -82,8 +82,7 @@ short,10,10,1,0,0.4,0.2,0.2,0.2
 
 @pytest.fixture
 def jobs(write_file: Callable[[str, str], Path]) -> Path:
-    path = write_file("jobs.csv", JOBS)
-    return path
+    return write_file("jobs.csv", JOBS)
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import select
 import socket
@@ -67,11 +68,8 @@ def heard(sock: socket.socket) -> list[bytes]:
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
-    made = Ends()
-    try:
+    with contextlib.closing(Ends()) as made:
         yield made
-    finally:
-        made.close()
 
 
 @pytest.mark.parametrize("whole", [True, False])

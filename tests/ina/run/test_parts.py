@@ -24,10 +24,12 @@ from hostlib.meet import GroupRequest
 from ina.errors import ProcessFailed
 from ina.run.checks import FallbackJobs
 from ina.run.clock import Clock
+from ina.run.effects import Effects
 from ina.run.fallback.process import FallbackServers
 from ina.run.groups import Groups
 from ina.run.launch.files import plain
 from ina.run.launch.spec import LaunchSpec
+from ina.run.live import FabricRuns
 from ina.run.steps import HeldRun, Resize, Start, Stop, held_run, steps
 from ina.run.store import Store
 from tests.ina.run.test_policies import ledger_in
@@ -280,6 +282,19 @@ def test_a_group_waits_for_one_whose_slots_are_being_freed() -> None:
     assert [each.result(60) for each in asked] == [None, None]
     groups.close()
     rendezvous.answer.assert_not_called()
+
+
+def test_a_run_that_gets_no_thread_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under ``ulimit -u``: it counted as running without end, and no message said why."""
+    runs = FabricRuns(MagicMock(), MagicMock(takes_turns=False))
+    start = AsyncMock(side_effect=lambda: runs.start(MagicMock(number=1, jobs=[])))
+    effects = Effects(MagicMock(now_s=0.0, holds={}), "", *(MagicMock() for _ in range(6)))
+    outcomes = [RuntimeError("can't start new thread"), None]
+    monkeypatch.setattr(threading.Thread, "start", MagicMock(side_effect=outcomes))
+    for troubles, known in (["can't start new thread"], []), ([], [1]):
+        asyncio.run(effects._effect(1, Start, start))
+        assert [each.why for each in effects.troubles.values()] == troubles
+        assert runs.known() == known
 
 
 def test_a_fallback_server_that_cannot_be_reached_says_nothing_about_another() -> None:

@@ -17,6 +17,7 @@ said there.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,16 +78,13 @@ class ScriptTest(BaseTest):
         program = compile_file(folder / "program.p4")
         info = text_format.Parse(Path(params["p4info"]).read_text(), p4info_pb2.P4Info())
         bundle = ProgramBundle(self.name, info, Path(params["config"]).read_bytes())
-        client = P4RuntimeClient(params["address"], device_id=params["device_id"])
-        try:
-            with client.mastership():
-                client.load(bundle.p4info, bundle.device_config)
-                plane = P4RuntimePlane(client, program, bundle)
-                control = Control(program, plane, plane)
-                statements = parse_script((folder / "packets.stf").read_text())
-                report = play(statements, PtfTarget(self, control, params["quiet_s"]))
-        finally:
-            client.close()
+        connected = contextlib.closing(P4RuntimeClient(params["address"], device_id=params["device_id"]))
+        with connected as client, client.mastership():
+            client.load(bundle.p4info, bundle.device_config)
+            plane = P4RuntimePlane(client, program, bundle)
+            control = Control(program, plane, plane)
+            statements = parse_script((folder / "packets.stf").read_text())
+            report = play(statements, PtfTarget(self, control, params["quiet_s"]))
         told = "\n".join(f"line {failure.line}: {failure.message}" for failure in report.failures)
         assert not report.failures, f"{folder.name}/packets.stf\n{told}"
 

@@ -144,12 +144,15 @@ def meaning(verdict: Verdict, *, ingress: bool) -> dict[str, int]:
 def snapshot(pipeline: Pipeline) -> dict[str, object]:
     """Return everything that a pipeline keeps between packets: registers, counters, entries."""
     program = pipeline.program
-    state: dict[str, object] = {}
-    for name, register in program.registers.items():
-        state[name] = [pipeline.read_register(name, i) for i in range(register.size)]
-    for name, counter in program.counters.items():
-        if counter.table is None:
-            state[name] = pipeline.read_counters(name)
+    state: dict[str, object] = {
+        name: [pipeline.read_register(name, i) for i in range(register.size)]
+        for name, register in program.registers.items()
+    }
+    state |= {
+        name: pipeline.read_counters(name)
+        for name, counter in program.counters.items()
+        if counter.table is None
+    }
     for name, table in program.tables.items():
         entries = pipeline.entries(name)
         state[name] = (entries, pipeline.default(name))

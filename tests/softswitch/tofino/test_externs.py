@@ -253,15 +253,12 @@ def test_a_low_pass_filter_follows_its_values_by_its_time_constants() -> None:
     )
     assert results(pair, frame(dst=1000))[:2] == (1000, 1000)  # not set: values pass as they are
     millisecond = (1 << 48) // 1_000_000
-    settings = {"rise": millisecond, "fall": millisecond // 4}
+    settings = {"rise": millisecond, "fall": millisecond // 4, "average": 0, "last": 0}
     for pipeline in pair.pipelines:
         for name, value in settings.items():
             pipeline.write_register(f"Ingress.filter.{name}", 1, value)
-        pipeline.write_register("Ingress.filter.average", 1, 0)
-        pipeline.write_register("Ingress.filter.last", 1, 0)
-    seen = []
-    for now_us, value in ((500, 1000), (1000, 1000), (3000, 1000), (4000, 0), (5000, 0), (99_000, 0)):
-        seen.append(results(pair, frame(dst=value), now_us)[0])
+    sent = ((500, 1000), (1000, 1000), (3000, 1000), (4000, 0), (5000, 0), (99_000, 0))
+    seen = [results(pair, frame(dst=value), now_us)[0] for now_us, value in sent]
     # half of the way in half of the time constant; all of it from one on; down in a fourth of the speed
     assert seen == [499, 749, 1000, 750, 562, 0]
 
