@@ -252,8 +252,7 @@ class Effects:
         ledger = self._ledger
         try:
             await effect()
-        except (ControllerError, RunError, ServiceError, OSError, RuntimeError) as error:
-            # RuntimeError: no thread can be started
+        except (ControllerError, RunError, ServiceError, OSError) as error:
             before = self.troubles.get((number, kind))
             after_s = min(2 * before.after_s, BACK_OFF_S[1]) if before else BACK_OFF_S[0]
             self.troubles[number, kind] = Trouble(str(error), ledger.now_s + after_s, after_s)

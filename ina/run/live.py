@@ -24,7 +24,7 @@ from controller.policies.scheduling.policy import Setup
 from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.vocabulary import Link, Server, Switch, Topology
 from hostlib.launch.launcher import JobLog, Rendezvous
-from ina.errors import ProcessFailed
+from ina.errors import ProcessFailed, RunError
 from ina.run.clock import Clock
 from ina.run.fabric_network import FabricNetwork
 from ina.run.groups import Groups
@@ -96,7 +96,10 @@ class FabricRuns(Executor):
             self._network.ends[each.spec.name] = each
             each.attendance = self._how.attendance
         group.grant({job.name: job.in_flight for job in order.jobs})
-        threading.Thread(target=group.run, name=f"run {order.number}").start()  # raises RuntimeError
+        try:
+            threading.Thread(target=group.run, name=f"run {order.number}").start()
+        except RuntimeError as error:  # no thread can be started
+            raise RunError(str(error)) from error
         self.latest = self._runs[order.number] = group
 
     @contextlib.contextmanager
