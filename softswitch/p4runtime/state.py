@@ -81,6 +81,8 @@ class Subscription:
 
 Backend = Literal["auto", "compiled", "interpreter"]
 
+_WRAPPER = re.compile(rb"\A\x08\x01\x1a[\x80-\xff]*[\x00-\x7f]")
+"""What precedes the source in PI's ``p4.tmp.P4DeviceConfig``, which controllers of p4lang/tutorials send."""
 _DIRECTIVE = re.compile(r"^(?:.*\*/)?\s*#\s*(?!line\b|\d)(\w*)", re.MULTILINE)
 
 EntryKey = tuple[str, tuple[ir.Pattern, ...] | None, int]
@@ -217,7 +219,7 @@ def _loaded(
 
 def _source(device_config: bytes) -> str:
     try:
-        source = device_config.decode("utf-8")
+        source = _WRAPPER.sub(b"", device_config).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidArgument(
             f"the device config is not P4 source in UTF-8 ({error}); this switch compiles its own programs"
