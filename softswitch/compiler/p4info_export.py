@@ -6,13 +6,11 @@ get their ids in sorted order. ``@id`` overrides the hash. The alias is the shor
 whole components, that no other object has.
 
 P4Info's `type_info` has the types of digests' and registers' data, and the program's ``type`` declarations.
-Structured annotations other than ``@pkginfo`` and ``@platform_property`` are exported as text.
 """
 
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -44,8 +42,8 @@ _UNITS = {
 _REPRESENTED = frozenset(["name", "id", "brief", "description", "max_group_size"])
 
 _PACKAGE_TEXTS = frozenset(["name", "version", "arch", "organization", "contact", "url"])
-_KEY_TEXT = re.compile(r'(\w+)\s*=\s*("(?:[^"\\]|\\.)*")')
-_KEY_NUMBER = re.compile(r"(\w+)\s*=\s*(\w+)")
+
+_VALUE_FIELDS = {str: "string_value", int: "int64_value", bool: "bool_value"}
 
 _METER_UNITS = {"packets": p4info_pb2.MeterSpec.PACKETS, "bytes": p4info_pb2.MeterSpec.BYTES}
 
@@ -102,11 +100,11 @@ class Export:
             _Ids.CONTROLLER_HEADER: {each.type_name: each for each in program.controller_headers.values()},
             _Ids.VALUE_SET: {name: table for name, table in program.tables.items() if table.value_set},
             _Ids.ACTION: _actions(program),
-            _Ids.COUNTER: _arrays(program.counters),
-            _Ids.DIRECT_COUNTER: _direct(program.counters),
+            _Ids.COUNTER: _cells(program.counters, direct=False),
+            _Ids.DIRECT_COUNTER: _cells(program.counters, direct=True),
             _Ids.REGISTER: program.register_arrays,
-            _Ids.METER: _arrays(program.meters),
-            _Ids.DIRECT_METER: _direct(program.meters),
+            _Ids.METER: _cells(program.meters, direct=False),
+            _Ids.DIRECT_METER: _cells(program.meters, direct=True),
             _Ids.DIGEST: program.digests,
         }
         self._ids = {prefix: _ids(prefix, of_kind) for prefix, of_kind in objects.items()}
@@ -128,8 +126,9 @@ class Export:
         for profile in _visible(program.action_profiles.values()):
             self._profile(info.action_profiles.add(), profile)
         for counter in _visible(program.counters.values()):
-            kinds = (_Ids.COUNTER, _Ids.DIRECT_COUNTER)
-            message = self._cells((info.counters, info.direct_counters), kinds, counter)
+            message = self._cells(
+                (info.counters, info.direct_counters), (_Ids.COUNTER, _Ids.DIRECT_COUNTER), counter
+            )
             message.spec.unit = _UNITS[counter.unit]
         for meter in _visible(program.meters.values()):
             message = self._cells((info.meters, info.direct_meters), (_Ids.METER, _Ids.DIRECT_METER), meter)
@@ -218,6 +217,7 @@ class Export:
                 self._new_type(types.new_types[data.name], self._program.new_types[data.name])
 
     def _new_type(self, message: Any, new: ir.NewType) -> None:
+        _annotate(message, [note for note in new.annotations if note.name != "p4runtime_translation"])
         if new.uri:
             message.translated_type.uri = new.uri
             message.translated_type.sdn_bitwidth = new.width
@@ -315,12 +315,8 @@ def _describe_scalar(message: Any, type_: ir.Bits | ir.Bool) -> None:
 _Cells = TypeVar("_Cells", ir.Counter, ir.Meter)
 
 
-def _arrays(cells: Mapping[str, _Cells]) -> dict[str, _Cells]:
-    return {name: item for name, item in cells.items() if item.table is None}
-
-
-def _direct(cells: Mapping[str, _Cells]) -> dict[str, _Cells]:
-    return {name: item for name, item in cells.items() if item.table is not None}
+def _cells(cells: Mapping[str, _Cells], *, direct: bool) -> dict[str, _Cells]:
+    return {name: item for name, item in cells.items() if (item.table is not None) == direct}
 
 
 def _actions(program: ir.Program) -> dict[str, ir.Action]:
@@ -344,21 +340,29 @@ def _annotate(message: Any, annotations: Iterable[ir.Annotation]) -> None:
     for note in annotations:
         if note.name in ("brief", "description"):
             setattr(message.doc, note.name, unescape(note.body))
-        if note.name not in _REPRESENTED:
+        if note.elements is not None:
+            _add_structured(message.structured_annotations.add(name=note.name), note.elements)
+        elif note.name not in _REPRESENTED:
             message.annotations.append(f"@{note.name}({note.body})" if note.body else f"@{note.name}")
+
+
+def _add_structured(message: Any, elements: Iterable[tuple[str, int | str | bool]]) -> None:
+    """Fill in `message`, a ``StructuredAnnotation``."""
+    pairs, expressions = message.kv_pair_list.kv_pairs, message.expression_list.expressions
+    for key, value in elements:
+        expression = pairs.add(key=key).value if key else expressions.add()
+        setattr(expression, _VALUE_FIELDS[type(value)], value)
 
 
 def _describe(package: Any, annotations: Sequence[ir.Annotation]) -> None:
     """Fill in the package's ``@pkginfo[name = "…", …]`` and ``@platform_property[…]``."""
+    numbers = package.platform_properties.DESCRIPTOR.fields_by_name
     for note in annotations:
-        if note.name == "pkginfo":
-            for key, value in _KEY_TEXT.findall(note.body):
-                if key in _PACKAGE_TEXTS:
-                    setattr(package, key, unescape(value))
-        if note.name == "platform_property":
-            for key, value in _KEY_NUMBER.findall(note.body):
-                if key in package.platform_properties.DESCRIPTOR.fields_by_name:
-                    setattr(package.platform_properties, key, int(value, 0))
+        for key, value in note.elements or ():
+            if note.name == "pkginfo" and key in _PACKAGE_TEXTS and isinstance(value, str):
+                setattr(package, key, value)
+            if note.name == "platform_property" and key in numbers and isinstance(value, int):
+                setattr(package.platform_properties, key, value)
     _annotate(package, [note for note in annotations if note.name not in ("pkginfo", "platform_property")])
 
 

@@ -35,10 +35,15 @@ class Numbered:
 
 @dataclass(frozen=True, slots=True)
 class FieldInfo(Numbered):
-    """One component of a table's key."""
+    """One component of a table's key.
+
+    ``@p4runtime_translation`` may make the controller's values wider than the program's key; `beyond` has the
+    bits that the key lacks. They match zeros: masks in entries have none of them, masks read have all.
+    """
 
     match: str
     width: int
+    beyond: int = 0
     label: str = field(init=False, repr=False, compare=False)
     """The component's name in error messages."""
 
@@ -182,11 +187,16 @@ def listing(kind: str, known: Iterable[Object | FieldInfo | ParamInfo]) -> str:
     return f"the {kind}s are {shown}{more}"
 
 
-def from_p4info(p4info: Any) -> Schema:
-    """Index a ``p4.config.v1.P4Info``. Raises InvalidArgument if it is inconsistent."""
-    direct_counters, direct_meters = _direct(p4info.direct_counters), _direct(p4info.direct_meters)
+def from_p4info(p4info: Any, program: ir.Program) -> Schema:
+    """Index a ``p4.config.v1.P4Info`` of `program`. Raises InvalidArgument if it is inconsistent."""
+    widths = {
+        (table.name, key.name): ir.width_of(key.expr.type)
+        for table in program.tables.values()
+        for key in table.keys
+    }
+    direct_counters, direct_meters = _arrays(p4info.direct_counters), _arrays(p4info.direct_meters)
     return Schema(
-        tables={t.preamble.id: _table(t, direct_counters, direct_meters) for t in p4info.tables},
+        tables={t.preamble.id: _table(t, widths, direct_counters, direct_meters) for t in p4info.tables},
         actions={
             a.preamble.id: ActionInfo(
                 a.preamble.id, a.preamble.name, tuple(ParamInfo(p.id, p.name, p.bitwidth) for p in a.params)
@@ -204,8 +214,8 @@ def from_p4info(p4info: Any) -> Schema:
         meters=_arrays(p4info.meters),
         direct_meters=direct_meters,
         registers=_arrays(p4info.registers),
-        digests={d.preamble.id: ArrayInfo(d.preamble.id, d.preamble.name) for d in p4info.digests},
-        value_sets={v.preamble.id: _value_set(v) for v in p4info.value_sets},
+        digests=_arrays(p4info.digests),
+        value_sets={v.preamble.id: _value_set(v, widths) for v in p4info.value_sets},
     )
 
 
@@ -226,26 +236,42 @@ def packet_headers(p4info: Any, program: ir.Program) -> dict[str, tuple[ParamInf
 
 
 def _arrays(found: Any) -> dict[int, ArrayInfo]:
-    return {each.preamble.id: ArrayInfo(each.preamble.id, each.preamble.name, each.size) for each in found}
-
-
-def _direct(found: Any) -> dict[int, ArrayInfo]:
+    """Return counters, meters, registers or digests; those of one table have no size, digests neither."""
     return {
-        each.preamble.id: ArrayInfo(each.preamble.id, each.preamble.name, table=each.direct_table_id)
+        each.preamble.id: ArrayInfo(
+            each.preamble.id,
+            each.preamble.name,
+            getattr(each, "size", 0),
+            getattr(each, "direct_table_id", None),
+        )
         for each in found
     }
 
 
+def _fields(owner: str, described: Any, widths: Mapping[tuple[str, str], int]) -> tuple[FieldInfo, ...]:
+    """Return the key of a table or value set; the field of a value set of numbers has no name."""
+    return tuple(
+        FieldInfo(
+            f.id,
+            f.name or "value",
+            _MATCH_KINDS.get(f.match_type, "unsupported"),
+            f.bitwidth,
+            max(0, (1 << f.bitwidth) - (1 << widths.get((owner, f.name), f.bitwidth))),
+        )
+        for f in described
+    )
+
+
 def _table(
-    table: Any, direct_counters: Mapping[int, ArrayInfo], direct_meters: Mapping[int, ArrayInfo]
+    table: Any,
+    widths: Mapping[tuple[str, str], int],
+    direct_counters: Mapping[int, ArrayInfo],
+    direct_meters: Mapping[int, ArrayInfo],
 ) -> TableSchema:
     return TableSchema(
         id=table.preamble.id,
         name=table.preamble.name,
-        fields=tuple(
-            FieldInfo(f.id, f.name, _MATCH_KINDS.get(f.match_type, "unsupported"), f.bitwidth)
-            for f in table.match_fields
-        ),
+        fields=_fields(table.preamble.name, table.match_fields, widths),
         actions={r.id: _scope(table, r) for r in table.action_refs},
         const_entries=table.is_const_table,
         const_default=table.const_default_action_id != 0,
@@ -266,15 +292,12 @@ def _scope(table: Any, ref: Any) -> str:
     return _SCOPES[ref.scope]
 
 
-def _value_set(value_set: Any) -> TableSchema:
+def _value_set(value_set: Any, widths: Mapping[tuple[str, str], int]) -> TableSchema:
     """Return a value set as a table without actions."""
     return TableSchema(
         id=value_set.preamble.id,
         name=value_set.preamble.name,
-        fields=tuple(
-            FieldInfo(f.id, f.name or "value", _MATCH_KINDS.get(f.match_type, "unsupported"), f.bitwidth)
-            for f in value_set.match  # the field of a value set of numbers has no name
-        ),
+        fields=_fields(value_set.preamble.name, value_set.match, widths),
         actions={},
         const_entries=False,
         const_default=True,

@@ -81,6 +81,8 @@ class Subscription:
 
 Backend = Literal["auto", "compiled", "interpreter"]
 
+_WRAPPER = re.compile(rb"\A\x08\x01\x1a[\x80-\xff]*[\x00-\x7f]")
+"""What precedes the source in PI's ``p4.tmp.P4DeviceConfig``, which controllers of p4lang/tutorials send."""
 _DIRECTIVE = re.compile(r"^(?:.*\*/)?\s*#\s*(?!line\b|\d)(\w*)", re.MULTILINE)
 
 EntryKey = tuple[str, tuple[ir.Pattern, ...] | None, int]
@@ -189,31 +191,35 @@ def prepare(config: Any, loading: Loading, *, now_us: Callable[[], int] = lambda
     except CompileError as error:
         expected = f"; expected {error.expected}" if error.expected else ""
         raise InvalidArgument(f"the program does not compile: {error}{expected}") from error
-    schema = schemas.from_p4info(config.p4info)
-    wrong = schemas.differences(schema, schemas.from_p4info(info))
+    wrong = schemas.differences(
+        schemas.from_p4info(config.p4info, program), schemas.from_p4info(info, program)
+    )
     if wrong:
         more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise InvalidArgument("the P4Info does not fit the program: " + "; ".join(wrong[:5]) + more)
     try:
-        check_architecture(program, loading.architecture)
-        pipeline = load(program, backend=loading.backend, trace=loading.trace)
+        return _loaded(config, program, info, loading, now_us=now_us)
     except PipelineError as error:
         raise InvalidArgument(f"the program cannot run on this switch: {error}") from error
-    headers = schemas.packet_headers(info, program)
-    return Bundle(config, program, schema, pipeline, headers, now_us=now_us)
 
 
-def check_architecture(program: ir.Program, wanted: str | None) -> None:
-    """Raise PipelineError if a program is for another architecture than the accepted one."""
-    if wanted is not None and program.architecture != wanted:
+def _loaded(
+    config: Any, program: ir.Program, info: Any, loading: Loading, *, now_us: Callable[[], int]
+) -> Bundle:
+    """Load a compiled program, whose own P4Info is `info`. Raises PipelineError if it cannot run here."""
+    if loading.architecture not in (None, program.architecture):
         raise PipelineError(
-            f"the program is for architecture {program.architecture}; this switch runs {wanted} only"
+            f"the program is for architecture {program.architecture};"
+            f" this switch runs {loading.architecture} only"
         )
+    pipeline = load(program, backend=loading.backend, trace=loading.trace)
+    schema = schemas.from_p4info(config.p4info, program)
+    return Bundle(config, program, schema, pipeline, schemas.packet_headers(info, program), now_us=now_us)
 
 
 def _source(device_config: bytes) -> str:
     try:
-        source = device_config.decode("utf-8")
+        source = _WRAPPER.sub(b"", device_config).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidArgument(
             f"the device config is not P4 source in UTF-8 ({error}); this switch compiles its own programs"
@@ -295,14 +301,11 @@ class Device:
 
     def _own(self, source: str) -> Bundle:
         program = compile_once(source, undefined=self._loading.undefined)
-        check_architecture(program, self._loading.architecture)
         info = p4info_once(source, undefined=self._loading.undefined)
         text = source.encode()
         config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text)
         config.cookie.cookie = cookie_of(info, text)
-        pipeline = load(program, backend=self._loading.backend, trace=self._loading.trace)
-        schema, headers = schemas.from_p4info(info), schemas.packet_headers(info, program)
-        return Bundle(config, program, schema, pipeline, headers, now_us=self.switch.now_us)
+        return _loaded(config, program, info, self._loading, now_us=self.switch.now_us)
 
     def configure(self, action: int, config: Any, permit: Callable[[], None] = lambda: None) -> None:
         """Apply one SetForwardingPipelineConfig `action`; on any error nothing has changed.

@@ -87,10 +87,10 @@ def match_field(matches: Any, field: FieldInfo, pattern: ir.Pattern) -> None:
             message.optional.value = encode(pattern.value)
         case "lpm":
             message.lpm.value = encode(pattern.value)
-            message.lpm.prefix_len = pattern.mask.bit_count()
+            message.lpm.prefix_len = (pattern.mask | field.beyond).bit_count()
         case "ternary":
             message.ternary.value = encode(pattern.value)
-            message.ternary.mask = encode(pattern.mask)
+            message.ternary.mask = encode(pattern.mask | field.beyond)
         case _:
             message.range.low = encode(pattern.value)
             message.range.high = encode(pattern.mask)
@@ -265,7 +265,7 @@ def _pattern(table: TableSchema, f: FieldInfo, message: Any) -> ir.Pattern:
                 raise InvalidArgument(
                     f"{what} is 0x{value:x} under mask 0x{mask:x}: bits outside the mask must be 0"
                 )
-            return ir.Pattern("mask", value, mask)
+            return ir.Pattern("mask", value, mask & ~f.beyond)
         case _:
             low = decode(message.range.low, f.width, f"the low end of {what}")
             high = decode(message.range.high, f.width, f"the high end of {what}")
@@ -290,7 +290,7 @@ def _lpm(f: FieldInfo, message: Any, what: str) -> ir.Pattern:
     mask = ((1 << length) - 1) << (f.width - length)
     if value & ~mask:
         raise InvalidArgument(f"{what} is 0x{value:x}/{length}: bits beyond the prefix must be 0")
-    return ir.Pattern("mask", value, mask)
+    return ir.Pattern("mask", value, mask & ~f.beyond)
 
 
 def from_packet_out(fields: Sequence[ParamInfo], message: Any) -> bytes:

@@ -262,12 +262,6 @@ def test_variables_never_share_a_name():
     assert program.variables == {"C.v": ir.Bits(8), "C.v#2": ir.Bits(16)}
 
 
-def test_the_package_keeps_its_annotations():
-    text = '@pkginfo(name="x") '
-    program = lowered(declarations=f"{text} control Unused() {{ apply {{ }} }}")
-    assert program.annotations == ()
-
-
 def test_a_sub_parser_becomes_states():
     declarations = """
     parser Sub(packet_in p, out h_t h, inout metadata_t m)(bit<8> stop) {

@@ -76,8 +76,8 @@ def exported(
     )
 
 
-def note(name: str, body: str = "") -> ir.Annotation:
-    return ir.Annotation(name, body)
+def note(name: str, body: str = "", *elements: tuple[str, str | int]) -> ir.Annotation:
+    return ir.Annotation(name, body, elements or None)
 
 
 def test_ids_are_those_of_p4c():
@@ -139,6 +139,29 @@ def test_aliases_are_the_shortest_unique_suffixes():
     assert info.tables[0].preamble.alias == "g.drop"
 
 
+TABLE = r"""
+preamble { id: 41423567 name: "t" alias: "t" annotations: "@mark(1, 2)" doc { brief: "a table" } }
+match_fields { id: 2 name: "a" bitwidth: 16 match_type: EXACT }
+match_fields { id: 3 name: "b" bitwidth: 9 match_type: LPM annotations: "@format(IPV4_ADDRESS)" }
+match_fields { id: 4 name: "c" bitwidth: 8 match_type: TERNARY }
+match_fields { id: 5 name: "d" bitwidth: 8 match_type: RANGE }
+match_fields { id: 6 name: "e" bitwidth: 8 match_type: OPTIONAL }
+match_fields { id: 8 name: "g" bitwidth: 8 other_match_type: "near" }
+action_refs { id: 28787759 }
+action_refs { id: 21257015 scope: DEFAULT_ONLY annotations: "@defaultonly" }
+const_default_action_id: 28787759
+initial_default_action {
+  action_id: 28787759
+  arguments { param_id: 1 value: "\x05" }
+  arguments { param_id: 2 value: "\x12\x34" }
+}
+direct_resource_ids: 327693041
+size: 7
+is_const_table: true
+has_initial_entries: true
+"""
+
+
 def test_tables():
     info = exported(
         table(
@@ -166,42 +189,9 @@ def test_tables():
         ir.Counter("n", "packets_and_bytes", 0, "t", pos=POS),
     )
     (message,) = info.tables
-    assert [(field.id, field.name, field.bitwidth) for field in message.match_fields] == [
-        (2, "a", 16),
-        (3, "b", 9),
-        (4, "c", 8),
-        (5, "d", 8),
-        (6, "e", 8),
-        (8, "g", 8),
-    ]
-    match_field = p4info_pb2.MatchField
-    assert [field.match_type for field in message.match_fields] == [
-        match_field.EXACT,
-        match_field.LPM,
-        match_field.TERNARY,
-        match_field.RANGE,
-        match_field.OPTIONAL,
-        match_field.UNSPECIFIED,
-    ]
-    assert message.match_fields[-1].other_match_type == "near"
-    assert list(message.match_fields[1].annotations) == ["@format(IPV4_ADDRESS)"]
-    act, no_action = info.actions[1].preamble.id, info.actions[0].preamble.id
-    assert [(ref.id, ref.scope) for ref in message.action_refs] == [
-        (act, p4info_pb2.ActionRef.TABLE_AND_DEFAULT),
-        (no_action, p4info_pb2.ActionRef.DEFAULT_ONLY),
-    ]
-    assert message.const_default_action_id == act
-    assert message.initial_default_action.action_id == act
-    assert [(argument.param_id, argument.value) for argument in message.initial_default_action.arguments] == [
-        (1, b"\x05"),
-        (2, b"\x12\x34"),
-    ]
-    assert (message.size, message.is_const_table, message.has_initial_entries) == (7, True, True)
-    assert list(message.direct_resource_ids) == [info.direct_counters[0].preamble.id]
+    assert message == text_format.Parse(TABLE, p4info_pb2.Table())
     assert info.direct_counters[0].direct_table_id == message.preamble.id
     assert info.direct_counters[0].spec.unit == p4info_pb2.CounterSpec.BOTH
-    assert message.preamble.doc.brief == "a table"
-    assert list(message.preamble.annotations) == ["@mark(1, 2)"]
 
 
 def test_registers_and_counters():
@@ -239,8 +229,8 @@ def test_a_name_may_be_put_together_from_strings():
 def test_the_package_describes_itself():
     info = exported(
         notes=(
-            note("pkginfo", 'name = "x \\"y\\"", version = "1"'),
-            note("platform_property", "multicast_group_table_size = 10"),
+            note("pkginfo", "…", ("name", 'x "y"'), ("version", "1"), ("contact", 3), ("other", "")),
+            note("platform_property", "…", ("multicast_group_table_size", 10), ("other", 3)),
             note("other"),
         )
     )
@@ -248,6 +238,25 @@ def test_the_package_describes_itself():
     assert (package.name, package.version, package.arch) == ('x "y"', "1", "v1model")
     assert package.platform_properties.multicast_group_table_size == 10
     assert list(package.annotations) == ["@other"]
+
+
+def test_structured_annotations_have_the_values_of_their_expressions() -> None:
+    """The examples of the P4Runtime specification, section "Structured Annotations"."""
+    text = (
+        '@Empty[] @MixedExprList[1, "hello", true, 1 == 2, 5 + SIX]'
+        ' @MixedKV[label = "text", my_bool = true, int_val = 2 * 3] table t { actions = { NoAction; } }'
+    )
+    info = p4info(compile_source(source("t.apply();", locals=text, declarations="const int SIX = 6;")))
+    found = info.tables[0].preamble.structured_annotations
+    assert [text_format.MessageToString(each, as_one_line=True) for each in found] == [
+        'name: "Empty"',
+        'name: "MixedExprList" expression_list { expressions { int64_value: 1 }'
+        ' expressions { string_value: "hello" } expressions { bool_value: true }'
+        " expressions { bool_value: false } expressions { int64_value: 11 } }",
+        'name: "MixedKV" kv_pair_list { kv_pairs { key: "label" value { string_value: "text" } }'
+        ' kv_pairs { key: "my_bool" value { bool_value: true } }'
+        ' kv_pairs { key: "int_val" value { int64_value: 6 } } }',
+    ]
 
 
 def test_the_text_format_can_be_read_back():
@@ -263,7 +272,7 @@ enum bit<8> kind_t { DATA = 3 }
 enum bit<8> unsent_t { OTHER = 4 }
 @controller_header("packet_in") header in_t { bit<9> port; @id(7) bit<7> pad; reason_t reason; }
 @p4runtime_translation("example.org/port", 32) type bit<9> port_t;
-type bit<16> vlan_t;
+@unit("id") @from[1] type bit<16> vlan_t;
 const vlan_t NONE = 0;
 """
 
@@ -293,7 +302,10 @@ def test_controller_headers_new_types_and_actions_bound_in_several_tables() -> N
     types = info.type_info.new_types
     assert types["port_t"].translated_type.uri == "example.org/port"
     assert types["port_t"].translated_type.sdn_bitwidth == 32
-    assert types["vlan_t"].original_type.bitstring.bit.bitwidth == 16
+    assert text_format.MessageToString(types["vlan_t"], as_one_line=True) == (
+        'original_type { bitstring { bit { bitwidth: 16 } } } annotations: "@unit(\\"id\\")"'
+        ' structured_annotations { name: "from" expression_list { expressions { int64_value: 1 } } }'
+    )
     [put] = [action for action in info.actions if action.preamble.name != "NoAction"]
     assert [(p.name, p.bitwidth, p.type_name.name) for p in put.params] == [
         ("p", 32, "port_t"),

@@ -33,7 +33,7 @@ class P4RuntimePlane:
     def __init__(self, client: P4RuntimeClient, program: ir.Program, bundle: ProgramBundle) -> None:
         self._client = client
         self._program = program
-        self._schema = from_p4info(bundle.p4info)
+        self._schema = from_p4info(bundle.p4info, program)
         self._tables = {table.name: table for table in self._schema.tables.values()}
         self._cells = {
             array.name: array.id

@@ -210,7 +210,6 @@ class ExpressionParser(Cursor):
         if self.accept("["):
             first = self._at
             elements = self.comma_separated(self.argument, "]", "in the annotation", trailing=True)
-            _check_elements(elements)
             return ast.SourceAnnotation(
                 name.text, _joined(self._tokens[first : self._at - 1]), elements, pos=name.pos
             )
@@ -555,17 +554,6 @@ def _text(name: Token, tokens: list[Token]) -> str:
     ):
         return '"' + "".join(token.text[1:-1] for token in tokens[::2]) + '"'
     raise CompileError(f"@{name.text}({_joined(tokens)}) is not a string", name.pos, f'@{name.text}("…")')
-
-
-def _check_elements(elements: Iterable[ast.GivenArgument]) -> None:
-    """Raise CompileError for values of a structured annotation other than numbers, strings and booleans."""
-    for element in elements:
-        if isinstance(element.value, ast.ListExpr | ast.StructExpr):
-            raise CompileError(
-                "a list cannot be the value of an annotation",
-                element.value.pos,
-                "a number, a string, true or false",
-            )
 
 
 def _check_repeated(annotation: ast.SourceAnnotation, before: Iterable[ast.SourceAnnotation]) -> None:

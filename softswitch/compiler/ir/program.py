@@ -48,10 +48,14 @@ class ParserState(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """``@name(body)``; `body` is the text in the parentheses, "" without parentheses."""
+    """``@name(body)`` or ``@name[elements]``; `body` is the text in the parentheses or brackets, "" without.
+
+    `elements` has the keys, "" without, and the values of a structured annotation, and is None for others.
+    """
 
     name: str
     body: str
+    elements: tuple[tuple[str, int | str | bool], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +268,7 @@ class NewType:
     type: Bits | Bool
     uri: str = ""
     width: int = 0
+    annotations: tuple[Annotation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from softswitch.compiler.lowering.architectures import check_package, package_of
 from softswitch.compiler.lowering.architectures.tna import TNA, is_for_tofino
 from softswitch.compiler.lowering.architectures.v1model import V1MODEL
 from softswitch.compiler.lowering.blocks import Application, check_action, check_parser, lower_control
-from softswitch.compiler.lowering.check import known, reader, type_at, whole_number
+from softswitch.compiler.lowering.check import ir_annotations, reader, type_at, whole_number
 from softswitch.compiler.lowering.convert import fit, fits
 from softswitch.compiler.lowering.dispatch import call
 from softswitch.compiler.lowering.extern_calls import make_object
@@ -60,7 +60,6 @@ from softswitch.compiler.lowering.unit import (
     collecting,
     constant_body,
     control_name,
-    ir_annotations,
 )
 from softswitch.compiler.lowering.values import (
     Block,
@@ -75,8 +74,6 @@ from softswitch.compiler.lowering.values import (
     Signature,
     TypeName,
     Variable,
-    show,
-    type_of,
 )
 
 VERSIONS = (20180101, 20200408)
@@ -178,21 +175,10 @@ _FUNCTIONS = (ast.FunctionDecl, ast.ExternFunctionDecl)
 
 
 def _check_annotations(body: Body, decl: ast.Decl) -> None:
-    """Check the values in structured annotations of a declaration and of its fields.
-
-    See "Structured annotations" in the P4_16 specification.
-    """
+    """Check the values in structured annotations of a declaration and of its fields."""
     own = decl.prototype if isinstance(decl, _FUNCTIONS) else decl
     for holder in (own, *getattr(own, "fields", ())):
-        for annotation in getattr(holder, "annotations", ()):
-            for element in annotation.elements or ():
-                value = known(body, element.value, what="the value of an annotation")
-                if type_of(value) not in (t.INT, t.STRING, t.BOOL):
-                    raise CompileError(
-                        f"{show(value)} cannot be the value of an annotation",
-                        element.pos,
-                        "int, string or bool",
-                    )
+        ir_annotations(body, getattr(holder, "annotations", ()))
 
 
 def _declare(body: Body, decl: ast.Decl) -> None:
@@ -265,7 +251,7 @@ def _declare_fields(body: Body, decl: ast.FieldsDecl) -> None:
     _refuse(body.unit, decl, type_)
     for annotation in decl.annotations:
         if annotation.name == "controller_header" and isinstance(type_, t.HeaderType):
-            _add_controller_header(body.unit, decl, type_, unescape(annotation.body))
+            _add_controller_header(body, decl, type_, unescape(annotation.body))
 
 
 def _refuse(unit: Unit, decl: ast.FieldsDecl, made: t.HeaderType | t.StructType | t.UnionType) -> None:
@@ -275,7 +261,7 @@ def _refuse(unit: Unit, decl: ast.FieldsDecl, made: t.HeaderType | t.StructType 
         unit.refuse(error)
 
 
-def _add_controller_header(unit: Unit, decl: ast.FieldsDecl, type_: t.HeaderType, name: str) -> None:
+def _add_controller_header(body: Body, decl: ast.FieldsDecl, type_: t.HeaderType, name: str) -> None:
     params: list[ir.Param] = []
     for field in decl.fields:
         declared = type_.fields[field.name]
@@ -283,9 +269,9 @@ def _add_controller_header(unit: Unit, decl: ast.FieldsDecl, type_: t.HeaderType
             if isinstance(scalar, ir.VarBits):
                 raise Unsupported("a varbit in a controller header", field.pos, "fields of fixed width")
             named = t.named(declared, field.pos)
-            params.append(ir.Param(wire_name, "", scalar, ir_annotations(field.annotations), named))
-    unit.controller_headers[name] = ir.ControllerHeader(
-        name, decl.name, tuple(params), pos=decl.pos, annotations=ir_annotations(decl.annotations)
+            params.append(ir.Param(wire_name, "", scalar, ir_annotations(body, field.annotations), named))
+    body.unit.controller_headers[name] = ir.ControllerHeader(
+        name, decl.name, tuple(params), pos=decl.pos, annotations=ir_annotations(body, decl.annotations)
     )
 
 
@@ -338,7 +324,9 @@ def _typedef(body: Body, decl: ast.TypedefDecl) -> t.Type:
             f"a new type cannot be made of {t.describe(type_)}", decl.pos, "bit<W>, int<W> or bool"
         )
     uri, width = _translation(decl)
-    body.unit.new_types[decl.name] = ir.NewType(decl.name, scalar, uri, width)
+    body.unit.new_types[decl.name] = ir.NewType(
+        decl.name, scalar, uri, width, ir_annotations(body, decl.annotations)
+    )
     return t.DistinctType(decl.name, type_)
 
 
@@ -511,7 +499,7 @@ def _lowered(unit: Unit, program: ast.SourceProgram, name: str, single_access: b
             tables=unit.tables,
             registers=unit.registers,
             counters=unit.counters,
-            annotations=ir_annotations(main.annotations),
+            annotations=ir_annotations(constant_body(unit, unit.globals), main.annotations),
             new_types=unit.new_types,
             action_profiles=unit.action_profiles,
             called_actions=unit.called_actions,

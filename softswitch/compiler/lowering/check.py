@@ -18,6 +18,7 @@ from softswitch.compiler.lowering.convert import (
     Operand,
     cast,
     convert,
+    fits,
     joined,
     mismatch,
     saved,
@@ -149,6 +150,39 @@ def whole_number(body: Body, expr: ast.Expr) -> int:
             return value
         case other:
             raise CompileError(f"{show(other)} is not a number", expr.pos, "a constant of type int or bit<W>")
+
+
+def ir_annotations(body: Body, annotations: Sequence[ast.SourceAnnotation]) -> tuple[ir.Annotation, ...]:
+    """Return annotations in the IR's form for P4Info.
+
+    Raises CompileError for the values in structured annotations that P4Info cannot represent.
+    """
+    return tuple(
+        ir.Annotation(
+            note.name,
+            note.body,
+            None
+            if note.elements is None
+            else tuple((given.name or "", _annotation_value(body, given)) for given in note.elements),
+        )
+        for note in annotations
+    )
+
+
+def _annotation_value(body: Body, element: ast.GivenArgument) -> int | str | bool:
+    match known(body, element.value, what="the value of an annotation"):
+        case Text(text):
+            return text
+        case Number(number) if fits(number, ir.Bits(64, signed=True)):
+            return number
+        case Run(ir.Bool(), ir.Const(_, value)):
+            return bool(value)
+        case other:
+            raise CompileError(
+                f"{show(other)} cannot be the value of an annotation",
+                element.pos,
+                "an int of 64 bits, a string or a bool",
+            )
 
 
 def writable(body: Body, expr: ast.Expr) -> Run:

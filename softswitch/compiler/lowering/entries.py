@@ -13,7 +13,7 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.check import known, type_at, whole_number
+from softswitch.compiler.lowering.check import ir_annotations, known, type_at, whole_number
 from softswitch.compiler.lowering.passing import bind
 from softswitch.compiler.lowering.subroutines import bound_action, formals_of, shared_action
 from softswitch.compiler.lowering.unit import (
@@ -21,7 +21,6 @@ from softswitch.compiler.lowering.unit import (
     DeclaredAction,
     ValueSet,
     control_name,
-    ir_annotations,
     spelling,
 )
 from softswitch.compiler.lowering.values import Formal, Local, Run, show, unknown
@@ -143,7 +142,7 @@ def declare_value_set(body: Body, decl: ast.ValueSetDecl, prefix: str) -> None:
         whole_number(body, decl.size),
         None,
         pos=decl.pos,
-        annotations=ir_annotations(decl.annotations),
+        annotations=ir_annotations(body, decl.annotations),
         value_set=True,
     )
     body.scope.declare(decl.name, Local(ValueSet(name, tuple(keys)), pos=decl.pos))
@@ -307,7 +306,7 @@ def _listed(body: Body, ref: ast.ActionUse) -> Listed:
             f"action {ref.name!r} exits from a control whose parameters are copied back", ref.pos
         )
     scope = next((_SCOPES[a.name] for a in ref.annotations if a.name in _SCOPES), "")
-    ir_ref = ir.ActionRef(lowered.name, scope, ir_annotations(ref.annotations))
+    ir_ref = ir.ActionRef(lowered.name, scope, ir_annotations(body, ref.annotations))
     return Listed(ref.name, action, lowered, formals, texts, ir_ref)
 
 

@@ -19,7 +19,7 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.walk import path_of
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.check import evaluate, evaluate_arguments, known, type_at
+from softswitch.compiler.lowering.check import evaluate, evaluate_arguments, ir_annotations, known, type_at
 from softswitch.compiler.lowering.convert import expression, flatten
 from softswitch.compiler.lowering.instances import COLOUR, cells, declare_instance
 from softswitch.compiler.lowering.passing import (
@@ -31,7 +31,7 @@ from softswitch.compiler.lowering.passing import (
     passed_to_nothing,
 )
 from softswitch.compiler.lowering.subroutines import formals_of, lower_body
-from softswitch.compiler.lowering.unit import Body, CodePlace, add_named, constant_body, ir_annotations
+from softswitch.compiler.lowering.unit import Body, CodePlace, add_named, constant_body
 from softswitch.compiler.lowering.values import (
     BlockDef,
     Default,
@@ -377,7 +377,7 @@ def make_object(
     params = [param.name for param in constructor.params]
     args = {arg.name or param: arg.value for param, arg in zip(params, decl.args, strict=False)}
     assert all(param.name in args or is_optional(param) for param in constructor.params)
-    annotations = ir_annotations(decl.annotations)
+    annotations = ir_annotations(body, decl.annotations)
     return maker(Making(body, replace(plain, annotations=annotations), decl, args, annotations))
 
 

@@ -18,7 +18,7 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.walk import StoragePath, path_of
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.check import evaluate, evaluate_as, type_at
+from softswitch.compiler.lowering.check import evaluate, evaluate_as, ir_annotations, type_at
 from softswitch.compiler.lowering.convert import expression
 from softswitch.compiler.lowering.passing import bind, check_arguments, pass_arguments, with_type_params
 from softswitch.compiler.lowering.unit import (
@@ -29,7 +29,6 @@ from softswitch.compiler.lowering.unit import (
     Unit,
     add_named,
     constant_body,
-    ir_annotations,
 )
 from softswitch.compiler.lowering.values import (
     Formal,
@@ -66,7 +65,11 @@ def call_action(body: Body, action: DeclaredAction, expr: ast.CallExpr) -> None:
         )
     if body.place is CodePlace.CONTROL:
         body.unit.called_actions[action.name] = ir.Action(
-            action.name, (), (), pos=action.decl.pos, annotations=ir_annotations(action.decl.annotations)
+            action.name,
+            (),
+            (),
+            pos=action.decl.pos,
+            annotations=ir_annotations(body, action.decl.annotations),
         )
     action.used = True
     formals = formals_of(body.unit, action.decl.params, action.scope)
@@ -123,7 +126,7 @@ def _made(action: DeclaredAction, name: str, params: tuple[ir.Param, ...], body:
     decl = action.decl
     action.exits = body.usage.exits
     return ir.Action(
-        name, params, tuple(body.out), pos=decl.pos, annotations=ir_annotations(decl.annotations)
+        name, params, tuple(body.out), pos=decl.pos, annotations=ir_annotations(body, decl.annotations)
     )
 
 
@@ -150,7 +153,7 @@ def _control_plane_param(body: Body, action: DeclaredAction, index: int) -> ir.P
         type_ = t.BOOL  # any type, so that the checks can continue
     variable = body.unit.variable(f"{action.name}.{decl.name}", type_)
     named = t.named(declared, decl.pos)
-    return ir.Param(decl.name, variable, type_, ir_annotations(decl.annotations), named)
+    return ir.Param(decl.name, variable, type_, ir_annotations(body, decl.annotations), named)
 
 
 def _lower_statements(body: Body, action: DeclaredAction) -> None:

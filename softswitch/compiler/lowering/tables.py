@@ -9,7 +9,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.check import evaluate, evaluate_all, known, whole_number
+from softswitch.compiler.lowering.check import evaluate, evaluate_all, ir_annotations, known, whole_number
 from softswitch.compiler.lowering.convert import flatten
 from softswitch.compiler.lowering.entries import (
     ActionList,
@@ -24,7 +24,6 @@ from softswitch.compiler.lowering.unit import (
     DeclaredTable,
     Selector,
     add_named,
-    ir_annotations,
     remark,
     source_text,
 )
@@ -114,7 +113,7 @@ def _lower(table: DeclaredTable) -> ir.Table:
         size,
         counter,
         pos=decl.pos,
-        annotations=ir_annotations(decl.annotations),
+        annotations=ir_annotations(body, decl.annotations),
         implementation="" if profile is None else profile.name,
         direct_meter=_attach(body, table, properties.get("meters"), "meter", unit.meters, size),
         cells=_cells(body, properties.get("registers"), decl),
@@ -199,14 +198,14 @@ def _keys(body: Body, decl: ast.TableDecl) -> tuple[tuple[ir.Key, ...], tuple[t.
             raise unknown("match kind", element.match, MATCH_KINDS, element.pos)
     values = evaluate_all(body, tuple(element.expr for element in elements))
     for element, value in zip(elements, values, strict=True):
-        keys.append(_key(element, value))
+        keys.append(_key(body, element, value))
         types.append(type_of(value))
     if sum(key.match == "lpm" for key in keys) > 1:
         raise Unsupported("a table with more than one lpm key", decl.pos, "one lpm key, the others ternary")
     return tuple(keys), tuple(types)
 
 
-def _key(element: ast.KeyElement, value: Value) -> ir.Key:
+def _key(body: Body, element: ast.KeyElement, value: Value) -> ir.Key:
     pos = element.expr.pos
     scalar = t.lowered(value.type) if isinstance(value, Run) else None
     if not isinstance(value, Run) or not isinstance(scalar, ir.Bits | ir.Bool | ir.Enum):
@@ -221,7 +220,7 @@ def _key(element: ast.KeyElement, value: Value) -> ir.Key:
         _key_name(element),
         value.expr,
         _EXACT_TOO.get(element.match, element.match),
-        ir_annotations(element.annotations),
+        ir_annotations(body, element.annotations),
         t.named(value.type, pos),
     )
 

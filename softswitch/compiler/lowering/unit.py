@@ -502,11 +502,6 @@ def _string(annotation: ast.SourceAnnotation) -> str:
     raise CompileError(f"@name({body}) is not a string", annotation.pos, '@name("…")')
 
 
-def ir_annotations(annotations: tuple[ast.SourceAnnotation, ...]) -> tuple[ir.Annotation, ...]:
-    """Return annotations in the IR's form for P4Info."""
-    return tuple(ir.Annotation(annotation.name, annotation.body) for annotation in annotations)
-
-
 def spelling(expr: object) -> str:
     """Return a node as text without positions: nodes that differ only in positions have equal texts."""
     match expr:

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p4src.messages import p4runtime_pb2 as p4
-from softswitch.compiler import ir
+from softswitch.compiler import compile_source, ir, p4info
 from softswitch.p4runtime import translate
 from softswitch.p4runtime.errors import InvalidArgument, PermissionDenied, RequestError
-from softswitch.p4runtime.schema import ActionInfo, FieldInfo, ParamInfo, Schema, TableSchema
+from softswitch.p4runtime.schema import ActionInfo, FieldInfo, ParamInfo, Schema, TableSchema, from_p4info
 from softswitch.p4runtime.translate import decode, encode
+from tests.softswitch.lowering import source
 from tests.softswitch.p4runtime.clients import lpm
 
 SET = ActionInfo(0x01000001, "set", (ParamInfo(1, "port", 9), ParamInfo(2, "mac", 48)))
@@ -126,6 +127,32 @@ def test_a_bad_match_is_refused(table: TableSchema, matches: list[Any], message:
 def test_a_bad_action_is_refused(sent: Any, default: bool, kind: type[RequestError], message: str) -> None:
     with pytest.raises(kind, match=message):
         translate.invocation(SCHEMA, ACL, sent, default=default)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("lpm", lpm(b"\3", 32)),
+        (
+            "ternary",
+            p4.FieldMatch(field_id=1, ternary=p4.FieldMatch.Ternary(value=b"\3", mask=b"\xff\xff\xff\xff")),
+        ),
+    ],
+)
+def test_a_translated_key_matches_zeros_beyond_its_width(kind: str, given: Any) -> None:
+    """The server refused the masks that the specification wants: all ones, as wide as in P4Info."""
+    declared = '@p4runtime_translation("example.org/port", 32) type bit<9> port_t;'
+    table = (
+        f'table t {{ key = {{ (port_t) standard_metadata.ingress_port: {kind} @name("port"); }}'
+        " actions = { NoAction; } }"
+    )
+    program = compile_source(source("t.apply();", declarations=declared, locals=table))
+    (schema,) = from_p4info(p4info(program), program).tables.values()
+    patterns = translate.match_key(schema, [given])
+    assert patterns == (ir.Pattern("mask", 3, 0x1FF),)
+    back = p4.TableEntry()
+    translate.match_field(back.match, schema.fields[0], *patterns)
+    assert list(back.match) == [given]
 
 
 def test_priorities_are_for_tables_whose_entries_overlap() -> None:

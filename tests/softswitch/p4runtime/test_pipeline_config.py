@@ -35,8 +35,13 @@ def sending(names: Names, port: int) -> Any:
     return names.entry("exact_table", action=names.action("send", bytes([port])), is_default_action=True)
 
 
-def test_a_loaded_program_reads_back(empty: Client, source: Source) -> None:
-    sent = config(source, cookie=p4.ForwardingPipelineConfig.Cookie(cookie=42))
+@pytest.mark.parametrize("wrapper", [b"", b"\x08\x01\x1a\x85\x01"], ids=["source", "P4DeviceConfig of PI"])
+def test_a_loaded_program_reads_back(empty: Client, source: Source, wrapper: bytes) -> None:
+    sent = config(
+        source,
+        cookie=p4.ForwardingPipelineConfig.Cookie(cookie=42),
+        p4_device_config=wrapper + source.text.encode(),
+    )
     empty.configure("VERIFY_AND_COMMIT", sent)
     assert loaded(empty).config == sent
     assert not loaded(empty, KINDS.COOKIE_ONLY).config.HasField("p4info")
