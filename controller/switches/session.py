@@ -79,10 +79,9 @@ class SwitchSession:
         turn_timeout_s: float = 10.0,
         load_turn_timeout_s: float = 60.0,
     ) -> None:
-        self._switch = target
-        """The switch: its connection, turns and restarts."""
+        self._switch = target  # its connection, turns and restarts
+        # its program and rows, with the names of the v1model programs, whatever program it runs
         self._target = TofinoTarget(target)
-        """The switch's program and rows, with the names of the v1model programs, whatever program it runs."""
         self._clock = clock
         self._rng = rng or random.Random()
         self._ticks_s = ticks_s

@@ -17,7 +17,7 @@ from typing import Any
 from softswitch.compiler import ir
 from softswitch.engine.build import FLAGS, build_c, find_compiler, load
 from softswitch.engine.compiled import CompiledPipeline
-from softswitch.engine.pipeline import Copy, Pipeline, PipelineError
+from softswitch.engine.pipeline import RECIRCULATED, Copy, Pipeline, PipelineError
 from softswitch.engine.switch import Switch
 from softswitch.engine.tofino import RECIRCULATING
 from softswitch.stf import Control, PacketLine, Statement
@@ -128,9 +128,6 @@ class FrameLoop:
         return float(run.loop.nanoseconds) * 1e-9
 
 
-_RECIRCULATED = 4
-
-
 def frames_per_s(pipeline: Pipeline, frames: Frames, replicas: Sequence[tuple[int, int]]) -> float:
     """Send all frames through any pipeline once, one call from Python for each; return frames per second."""
     copies = [Copy(egress_port=port, egress_rid=rid) for port, rid in replicas]
@@ -145,7 +142,7 @@ def frames_per_s(pipeline: Pipeline, frames: Frames, replicas: Sequence[tuple[in
         if verdict.mcast_grp_2:
             again, _ = pipeline.egress(packet, Copy(egress_port=RECIRCULATING.start))
             if again:
-                pipeline.ingress(again, 0, 0, _RECIRCULATED, packet)
+                pipeline.ingress(again, 0, 0, RECIRCULATED, packet)
     return len(frames) / (time.perf_counter() - started)
 
 

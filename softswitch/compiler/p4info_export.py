@@ -100,11 +100,11 @@ class Export:
             _Ids.CONTROLLER_HEADER: {each.type_name: each for each in program.controller_headers.values()},
             _Ids.VALUE_SET: {name: table for name, table in program.tables.items() if table.value_set},
             _Ids.ACTION: _actions(program),
-            _Ids.COUNTER: _cells(program.counters, direct=False),
-            _Ids.DIRECT_COUNTER: _cells(program.counters, direct=True),
+            _Ids.COUNTER: _of_tables(program.counters, direct=False),
+            _Ids.DIRECT_COUNTER: _of_tables(program.counters, direct=True),
             _Ids.REGISTER: program.register_arrays,
-            _Ids.METER: _cells(program.meters, direct=False),
-            _Ids.DIRECT_METER: _cells(program.meters, direct=True),
+            _Ids.METER: _of_tables(program.meters, direct=False),
+            _Ids.DIRECT_METER: _of_tables(program.meters, direct=True),
             _Ids.DIGEST: program.digests,
         }
         self._ids = {prefix: _ids(prefix, of_kind) for prefix, of_kind in objects.items()}
@@ -315,7 +315,7 @@ def _describe_scalar(message: Any, type_: ir.Bits | ir.Bool) -> None:
 _Cells = TypeVar("_Cells", ir.Counter, ir.Meter)
 
 
-def _cells(cells: Mapping[str, _Cells], *, direct: bool) -> dict[str, _Cells]:
+def _of_tables(cells: Mapping[str, _Cells], *, direct: bool) -> dict[str, _Cells]:
     return {name: item for name, item in cells.items() if (item.table is not None) == direct}
 
 

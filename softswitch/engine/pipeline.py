@@ -175,8 +175,8 @@ def _value(value: object) -> str:
 DROP_PORT = 511
 """``egress_spec`` after ``mark_to_drop``."""
 
-INGRESS_CLONE, EGRESS_CLONE = 1, 2
-"""``instance_type`` of clones."""
+NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 0, 1, 2, 4, 5, 6
+"""``instance_type``, as BMv2 numbers it (``runtime/pipeline.h``)."""
 
 MAX_FRAME = 9216
 """Maximum length in bytes of a frame that enters or leaves."""

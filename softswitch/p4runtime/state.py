@@ -191,20 +191,25 @@ def prepare(config: Any, loading: Loading, *, now_us: Callable[[], int] = lambda
     except CompileError as error:
         expected = f"; expected {error.expected}" if error.expected else ""
         raise InvalidArgument(f"the program does not compile: {error}{expected}") from error
-    wrong = schemas.differences(
-        schemas.from_p4info(config.p4info, program), schemas.from_p4info(info, program)
-    )
+    schema = schemas.from_p4info(config.p4info, program)
+    wrong = schemas.differences(schema, schemas.from_p4info(info, program))
     if wrong:
         more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise InvalidArgument("the P4Info does not fit the program: " + "; ".join(wrong[:5]) + more)
     try:
-        return _loaded(config, program, info, loading, now_us=now_us)
+        return _loaded(config, program, schema, info, loading, now_us=now_us)
     except PipelineError as error:
         raise InvalidArgument(f"the program cannot run on this switch: {error}") from error
 
 
 def _loaded(
-    config: Any, program: ir.Program, info: Any, loading: Loading, *, now_us: Callable[[], int]
+    config: Any,
+    program: ir.Program,
+    schema: schemas.Schema,
+    info: Any,
+    loading: Loading,
+    *,
+    now_us: Callable[[], int],
 ) -> Bundle:
     """Load a compiled program, whose own P4Info is `info`. Raises PipelineError if it cannot run here."""
     if loading.architecture not in (None, program.architecture):
@@ -213,7 +218,6 @@ def _loaded(
             f" this switch runs {loading.architecture} only"
         )
     pipeline = load(program, backend=loading.backend, trace=loading.trace)
-    schema = schemas.from_p4info(config.p4info, program)
     return Bundle(config, program, schema, pipeline, schemas.packet_headers(info, program), now_us=now_us)
 
 
@@ -305,7 +309,8 @@ class Device:
         text = source.encode()
         config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text)
         config.cookie.cookie = cookie_of(info, text)
-        return _loaded(config, program, info, self._loading, now_us=self.switch.now_us)
+        schema = schemas.from_p4info(info, program)
+        return _loaded(config, program, schema, info, self._loading, now_us=self.switch.now_us)
 
     def configure(self, action: int, config: Any, permit: Callable[[], None] = lambda: None) -> None:
         """Apply one SetForwardingPipelineConfig `action`; on any error nothing has changed.

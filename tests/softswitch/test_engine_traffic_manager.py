@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from softswitch.engine.interpreter import Interpreter
+from softswitch.engine.pipeline import INGRESS_CLONE, NORMAL, RECIRCULATED, REPLICATED, RESUBMITTED
 from softswitch.engine.ports import Impairments, MemoryPort, PortImpairments, SwitchError, UdpPort
 from softswitch.engine.switch import Switch
 from tests.softswitch.script_program import (
@@ -19,8 +20,6 @@ from tests.softswitch.script_program import (
     scripted,
     seen,
 )
-
-NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 0, 1, 2, 4, 5, 6
 
 
 def make(engine: str, *, seed: int = 0, **impairments: PortImpairments) -> Switch:

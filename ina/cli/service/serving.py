@@ -82,17 +82,18 @@ def serve(asked: ControllerSettings, folder: Path) -> None:
                 await _answering(service, speaks, ended)
         return ended.result()
 
-    with contextlib.ExitStack() as if_refused:
-        if not folder.exists():
+    is_new = not folder.exists()
+    with (
+        locked(
+            folder, on_wait=lambda holder: say(f"ina: {holder} uses this state; waiting until it has ended")
+        ),
+        contextlib.ExitStack() as if_refused,
+    ):
+        # only with the lock is it known that no other controller has begun a state there meanwhile
+        if is_new and [each.name for each in folder.iterdir()] == ["lock"]:
             if_refused.callback(shutil.rmtree, folder, ignore_errors=True)
-        with (
-            locked(
-                folder,
-                on_wait=lambda holder: say(f"ina: {holder} uses this state; waiting until it has ended"),
-            ),
-            # before the state is opened, which may take switches from another controller
-            listening(address, tokens, certificate) as bound,
-        ):
+        # before the state is opened, which may take switches from another controller
+        with listening(address, tokens, certificate) as bound:
             raise Interrupted(asyncio.run(until_signalled(bound)))
 
 

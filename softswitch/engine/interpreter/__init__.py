@@ -28,6 +28,8 @@ from softswitch.engine.pipeline import (
     DROP_PORT,
     EGRESS_CLONE,
     MAX_FRAME,
+    RECIRCULATED,
+    RESUBMITTED,
     Copy,
     Event,
     Pipeline,
@@ -297,7 +299,6 @@ def _cells(arrays: Mapping[str, list[T]], kind: str, name: str, index: int) -> l
     return cells
 
 
-RECIRCULATED, RESUBMITTED = 4, 6
 _PRIORITIES = 8
 _NS = 1000
 

@@ -6,10 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from softswitch.engine.compiled import CompiledPipeline
-from softswitch.engine.pipeline import Copy, Packet, Pipeline, Verdict
-
-INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 1, 2, 4, 5, 6
-"""standard_metadata.instance_type as BMv2 numbers it."""
+from softswitch.engine.pipeline import (
+    EGRESS_CLONE,
+    INGRESS_CLONE,
+    RECIRCULATED,
+    REPLICATED,
+    RESUBMITTED,
+    Copy,
+    Packet,
+    Pipeline,
+    Verdict,
+)
 
 MAX_PASSES = 8
 """How often one packet may be resubmitted or recirculated."""
