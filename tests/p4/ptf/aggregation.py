@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import ptf
@@ -53,9 +53,9 @@ class PtfTarget:
         while (found := self._test.dataplane.poll(device_number=0, timeout=self._quiet_s)).packet is not None:
             self._left[found.port].append(bytes(found.packet))
 
-    def left(self, port: int) -> Sequence[bytes]:
-        """Return all that has left at a port."""
-        return self._left[port]
+    def left(self) -> Mapping[int, Sequence[bytes]]:
+        """Return, by port, all packets that have left so far."""
+        return self._left
 
 
 class ScriptTest(BaseTest):
